@@ -1,0 +1,27 @@
+"""Every error that xla_dynamo raises on purpose.
+
+One root, so that `except XlaDynamoError` catches them all. A message says what failed, where in the
+user's program, why, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class XlaDynamoError(RuntimeError):
+    """Root of all errors raised by xla_dynamo."""
+
+
+class UnsupportedOp(XlaDynamoError):
+    """An op has no lowering to XLA for these arguments."""
+
+
+class OptionError(XlaDynamoError, ValueError):
+    """An option or environment variable has an unknown name or an illegal value."""
+
+
+class CompileError(XlaDynamoError):
+    """torch-mlir or XLA refused a program."""
+
+
+class DeviceUnavailable(XlaDynamoError):
+    """The PJRT platform asked for does not exist or cannot be initialised here."""
