@@ -1,0 +1,92 @@
+"""convolution and convolution_backward against eager, in every combination that changes shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rounding import check_rounding
+from rule_harness import check, run
+
+import xla_dynamo.backend.lowering.rules.convolution  # noqa: F401
+
+aten = torch.ops.aten
+
+# name: (input, weight, stride, padding, dilation, transposed, output_padding, groups)
+CASES = {
+    "1d": ((2, 3, 9), (4, 3, 3), [1], [1], [1], False, [0], 1),
+    "2d": ((2, 3, 8, 9), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+    "one setting": ((2, 3, 8, 9), (4, 3, 3, 3), [2], [1], [1], False, [0], 1),
+    "3d": ((2, 2, 5, 6, 5), (3, 2, 3, 2, 3), [1, 2, 1], [1, 0, 1], [1] * 3, False, [0] * 3, 1),
+    "stride": ((2, 3, 11, 8), (4, 3, 3, 2), [3, 2], [0, 1], [1, 1], False, [0, 0], 1),
+    "pointwise": ((2, 3, 5, 5), (4, 3, 1, 1), [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
+    "strided pointwise": ((2, 3, 6, 5), (4, 3, 1, 1), [2, 2], [0, 0], [1, 1], False, [0, 0], 1),
+    "dilated": ((2, 3, 11, 9), (4, 3, 3, 3), [2, 1], [2, 1], [2, 3], False, [0, 0], 1),
+    "grouped": ((2, 4, 7, 7), (6, 2, 3, 3), [2, 2], [1, 1], [1, 1], False, [0, 0], 2),
+    "depthwise": ((2, 4, 7, 7), (8, 1, 3, 3), [1, 1], [1, 1], [1, 1], False, [0, 0], 4),
+    "wide padding": ((1, 2, 3, 3), (2, 2, 2, 2), [1, 1], [4, 3], [1, 1], False, [0, 0], 1),
+    "transposed": ((2, 3, 5, 6), (3, 4, 3, 3), [2, 2], [1, 1], [1, 1], True, [1, 0], 1),
+    "transposed 1d": ((2, 3, 5), (3, 4, 3), [1], [0], [1], True, [0], 1),
+    "transposed 3d": (
+        (1, 2, 3, 3, 4),
+        (2, 3, 2, 3, 2),
+        [2] * 3,
+        [1] * 3,
+        [1] * 3,
+        True,
+        [1] * 3,
+        1,
+    ),
+    "transposed grouped": ((2, 4, 5, 4), (4, 3, 3, 3), [2, 1], [1, 2], [1, 2], True, [1, 1], 2),
+    "transposed depthwise": ((2, 4, 5, 4), (4, 1, 4, 4), [2, 2], [1, 1], [1, 1], True, [0, 0], 4),
+    "output padding": ((2, 3, 5, 4), (3, 2, 3, 2), [1, 2], [1, 0], [3, 3], True, [2, 2], 1),
+    "empty batch": ((0, 3, 8, 9), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+}
+
+
+def _tensors(case, dtype=torch.float32):
+    x, weight, *settings = case
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(x, generator=generator).to(dtype)
+    weight = torch.randn(weight, generator=generator).to(dtype)
+    channels = weight.shape[1] * settings[-1] if settings[3] else weight.shape[0]
+    return x, weight, torch.randn(channels, generator=generator).to(dtype), settings
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("biased", [True, False])
+def test_forward(case, biased):
+    x, weight, bias, settings = _tensors(case)
+    check(aten.convolution.default, x, weight, bias if biased else None, *settings)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_backward(case):
+    x, weight, bias, settings = _tensors(case)
+    out = aten.convolution.default(x, weight, bias, *settings)
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    check(
+        aten.convolution_backward.default,
+        *(grad, x, weight, [bias.shape[0]], *settings, [True, True, True]),
+    )
+
+
+@pytest.mark.parametrize("name", ["2d", "grouped", "transposed"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes(name, dtype):
+    x, weight, bias, settings = _tensors(CASES[name], dtype)
+    grad = torch.randn_like(aten.convolution.default(x, weight, bias, *settings))
+    backward = (grad, x, weight, [bias.shape[0]], *settings, [True, True, True])
+    compare = check if dtype == torch.float64 else check_rounding
+    compare(aten.convolution.default, x, weight, bias, *settings)
+    compare(aten.convolution_backward.default, *backward)
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_output_mask(wanted):
+    x, weight, bias, settings = _tensors(CASES["grouped"])
+    grad = torch.ones_like(aten.convolution.default(x, weight, bias, *settings))
+    args = (grad, x, weight, [6], *settings, [i == wanted for i in range(3)])
+    actual = run(aten.convolution_backward.default, *args)
+    assert [out is not None for out in actual] == args[-1]
+    expected = aten.convolution_backward.default(*args)[wanted]
+    torch.testing.assert_close(actual[wanted], expected)

@@ -1,0 +1,131 @@
+"""aten.convolution and its gradients -> lax.conv_general_dilated and its own transposes.
+
+Everything is one bilinear function, `_correlate`: the strided, padded, dilated, grouped correlation
+that aten calls convolution, in torch's layout (batch, channels, *spatial). A transposed
+convolution is its transpose in the input; each gradient is it or one of its transposes. JAX's
+transpose rules give the convolutions that XLA has kernels for (base dilation for the input,
+swapped batch and feature with batch_group_count for the weight), and nothing is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from .. import dtypes
+from ..registry import Unsupported, lower
+
+aten = torch.ops.aten
+
+Array = jax.Array
+Correlate = Callable[[Array, Array], Array]
+
+
+@lower(aten.convolution.default)
+def convolution(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Array:
+    """Any rank and any grouping; the bias is added after, for XLA to fuse."""
+    rank = x.ndim - 2
+    stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
+    if transposed:
+        extra = _per_axis(output_padding, rank)
+        sizes = [
+            (x.shape[2 + i] - 1) * stride[i]
+            - 2 * padding[i]
+            + dilation[i] * (weight.shape[2 + i] - 1)
+            + extra[i]
+            + 1
+            for i in range(rank)
+        ]
+        correlate = _correlation(x.shape[2:], stride, padding, dilation, groups)
+        large = jax.ShapeDtypeStruct((x.shape[0], weight.shape[1] * groups, *sizes), x.dtype)
+        (out,) = jax.linear_transpose(lambda y: correlate(y, weight), large)(x)
+    else:
+        out = _correlation(None, stride, padding, dilation, groups)(x, weight)
+    return out if bias is None else out + bias.reshape(-1, *[1] * rank)
+
+
+@lower(aten.convolution_backward.default)
+def convolution_backward(
+    grad: Array,
+    x: Array,
+    weight: Array,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Array | None, Array | None, Array | None]:
+    """A transposed convolution's gradients are the plain one's, with `grad` as its input."""
+    rank = x.ndim - 2
+    stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
+    small = x if transposed else grad
+    correlate = _correlation(small.shape[2:], stride, padding, dilation, groups)
+    grad_x = grad_weight = grad_bias = None
+    if output_mask[0]:
+        if transposed:
+            grad_x = correlate(grad, weight)
+        else:
+            (grad_x,) = jax.linear_transpose(lambda y: correlate(y, weight), x)(grad)
+    if output_mask[1]:
+        large, result = (grad, x) if transposed else (x, grad)
+        (grad_weight,) = jax.linear_transpose(partial(correlate, large), weight)(result)
+    if output_mask[2]:
+        axes = (0, *range(2, grad.ndim))
+        grad_bias = jnp.sum(grad, axes, dtype=dtypes.accumulation(grad.dtype))
+    return grad_x, grad_weight, grad_bias
+
+
+def _correlation(
+    sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Correlate:
+    """The bilinear map (input, weight) -> output, its output cut to `sizes` where given.
+
+    Only a transposed convolution whose output padding reaches the stride needs the cut.
+    """
+
+    def correlate(x: Array, weight: Array) -> Array:
+        out = lax.conv_general_dilated(
+            x,
+            weight,
+            window_strides=stride,
+            padding=[(p, p) for p in padding],
+            rhs_dilation=dilation,
+            feature_group_count=groups,
+        )
+        if sizes is None or out.shape[2:] == tuple(sizes):
+            return out
+        return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
+
+    return correlate
+
+
+def _per_axis(values: Sequence[int], rank: int) -> list[int]:
+    """aten takes one number for all axes."""
+    values = list(values)
+    if len(values) == 1:
+        values *= rank
+    if len(values) != rank:
+        raise Unsupported(f"a convolution over {rank} axes with {len(values)} settings")
+    return values
