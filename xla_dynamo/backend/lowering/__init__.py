@@ -1,0 +1,76 @@
+"""FX graph of aten ops -> one StableHLO module.
+
+    FX graph --importer (torch-mlir)--> torch dialect --passes--> StableHLO with calls
+    each called node --bodies (its JAX rule)--> a StableHLO function
+    linker: both -> one flat StableHLO function, ready for PJRT
+
+An op goes to torch-mlir where `native` lists it, else to the rule in `rules/` that carries its
+name. Nothing here knows about devices that run programs: that is `backend.runtime`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from torch.fx import Graph, Node
+
+from . import importer, linker, rules
+from .bodies import Body, Target, body_of
+from .native import is_native
+from .registry import Unsupported
+from .source import Location, location_of
+
+__all__ = ["Lowered", "Target", "Unsupported", "lower_graph", "reason_unsupported", "rules"]
+
+_PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Lowered:
+    """A linked StableHLO module, and the stages before it as text."""
+
+    module: Any
+    torch_dialect: str
+
+    @property
+    def stablehlo(self) -> str:
+        return linker.text(self.module)
+
+
+def lower_graph(graph: Graph, target: Target, *, keep_text: bool = False) -> Lowered:
+    """Lower `graph`: placeholders and results are tensors with static shapes in meta["val"].
+
+    Raises:
+        Unsupported: a node has no lowering.
+        CompileError: torch-mlir or the linker refused the graph.
+    """
+    calls: dict[Node, str] = {}
+    bodies: dict[str, tuple[Body, Location]] = {}
+    names: dict[tuple[Body, Location], str] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or not _is_op(node) or is_native(node):
+            continue
+        called = body_of(node, target), location_of(node)
+        name = names.setdefault(called, f"{called[0].name}.{len(names)}")
+        calls[node], bodies[name] = name, called
+    module = importer.import_graph(graph, calls)
+    torch_dialect = importer.text(module) if keep_text else ""
+    artifact = importer.to_stablehlo(module, linker.stablehlo_version())
+    linked = linker.link(artifact, bodies, _PRECISION[target.matmul_precision])
+    return Lowered(linked, torch_dialect)
+
+
+def reason_unsupported(node: Node, target: Target) -> str | None:
+    """Why `node` cannot be lowered for `target`, or None if it can."""
+    if is_native(node):
+        return None
+    try:
+        body_of(node, target)
+    except Unsupported as reason:
+        return str(reason)
+    return None
+
+
+def _is_op(node: Node) -> bool:
+    return getattr(node.target, "__name__", "") != "getitem"

@@ -1,0 +1,165 @@
+"""One FX node -> the StableHLO body of its JAX rule, lowered once per distinct signature.
+
+A body is a StableHLO module whose `main` takes the node's tensor operands and returns its defined
+outputs, in the shapes and dtypes that PyTorch's shape inference gave the node. Two nodes with the
+same op, operand shapes and static arguments share one body, across graphs and threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import torch
+from jax.extend.mlir import passmanager
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from . import dtypes
+from .registry import RULES, Unsupported
+
+# The one location in a body's text: the linker puts the user's line of each call in its place.
+UNKNOWN_LOCATION = "#loc = loc(unknown)"
+
+# jax_default_matmul_precision: what XLA makes of a float32 product on hardware with cheaper units.
+MatmulPrecision = str
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program is lowered for: a JAX platform name and the float32 matmul precision."""
+
+    platform: str
+    matmul_precision: MatmulPrecision = "highest"
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A lowered rule: the text of a module with `main`, its locations all `UNKNOWN_LOCATION`."""
+
+    name: str
+    text: str
+
+
+_bodies: dict[Hashable, Body | Unsupported] = {}
+_lock = threading.Lock()
+_CAPACITY = 4096
+
+
+def tensor_operands(node: Node) -> list[Node]:
+    """The tensor arguments of `node`, in the order in which its body takes them."""
+    leaves = pytree.tree_leaves((node.args, node.kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, Node)]
+
+
+def body_of(node: Node, target: Target) -> Body:
+    """The body of the rule for `node`.
+
+    Raises:
+        Unsupported: there is no rule, or the rule does not cover these arguments.
+    """
+    if node.target not in RULES:
+        raise Unsupported("no lowering is known for this op")
+    key = _signature(node, target)
+    found = _bodies.get(key)
+    if found is None:
+        with _lock:
+            found = _bodies.get(key)
+            if found is None:
+                found = _lower(node, target)
+                if len(_bodies) >= _CAPACITY:
+                    _bodies.clear()
+                _bodies[key] = found
+    if isinstance(found, Unsupported):
+        raise found
+    return found
+
+
+def output_values(node: Node) -> list[Any]:
+    """The fake outputs of `node` as a flat list; None for an output that is undefined."""
+    value = node.meta["val"]
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _signature(node: Node, target: Target) -> Hashable:
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    static = tuple(_leaf_signature(leaf) for leaf in leaves)
+    outputs = tuple(_value_signature(value) for value in output_values(node))
+    return target, node.target, spec, static, outputs
+
+
+def _leaf_signature(leaf: Any) -> Hashable:
+    if isinstance(leaf, Node):
+        return _value_signature(leaf.meta["val"])
+    # 1 == 1.0 == True, yet they promote differently; and -0.0 == 0.0.
+    return type(leaf), repr(leaf)
+
+
+def _value_signature(value: Any) -> Hashable:
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _lower(node: Node, target: Target) -> Body | Unsupported:
+    values = output_values(node)
+    outputs = tuple(i for i, value in enumerate(values) if isinstance(value, torch.Tensor))
+    try:
+        with jax.enable_x64(True), jax.default_matmul_precision(target.matmul_precision):
+            function = _as_function(node, [values[i] for i in outputs], outputs)
+            operands = [_shape_struct(operand) for operand in tensor_operands(node)]
+            jitted = jax.jit(function, keep_unused=True)
+            lowered = jitted.trace(*operands).lower(lowering_platforms=(target.platform,))
+            module = lowered.compiler_ir("stablehlo")
+    except Unsupported as reason:
+        return reason
+    except Exception as error:
+        # A rule that fails to trace is a gap in its cover, not an error of the user's.
+        return Unsupported(f"its rule failed: {type(error).__name__}: {error}")
+    with module.context:
+        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+    return Body(_symbol(node), module.operation.get_asm(enable_debug_info=True))
+
+
+def _symbol(node: Node) -> str:
+    return str(node.target).replace("::", ".").replace(".default", "")
+
+
+def _shape_struct(operand: Node) -> jax.ShapeDtypeStruct:
+    value = operand.meta["val"]
+    return jax.ShapeDtypeStruct(tuple(value.shape), dtypes.to_numpy(value.dtype))
+
+
+def _as_function(
+    node: Node, values: Sequence[torch.Tensor], outputs: Sequence[int]
+) -> Callable[..., list[jax.Array]]:
+    """The rule as a function of the tensor operands only, with outputs as `values` say."""
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
+    rule = RULES[node.target].function
+
+    @functools.wraps(rule)
+    def function(*tensors: jax.Array) -> list[jax.Array]:
+        filled = list(leaves)
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        result = rule(*args, **kwargs)
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        return [_as_declared(results[i], v) for i, v in zip(outputs, values, strict=True)]
+
+    # functools.wraps would make jax look through to the rule's own signature.
+    del function.__wrapped__
+    return function
+
+
+def _as_declared(array: Any, value: torch.Tensor) -> jax.Array:
+    array = jax.numpy.asarray(array)
+    if array.shape != tuple(value.shape):
+        raise Unsupported(f"its rule gives shape {array.shape}, PyTorch {tuple(value.shape)}")
+    dtype = dtypes.to_numpy(value.dtype)
+    if jax.numpy.iscomplexobj(array) and not jax.numpy.issubdtype(dtype, jax.numpy.complexfloating):
+        raise Unsupported(f"its rule gives complex values where PyTorch has {value.dtype}")
+    return array.astype(dtype)

@@ -1,0 +1,165 @@
+"""FX graph -> StableHLO by torch-mlir, with calls where a JAX rule supplies the body.
+
+The only file that touches torch_mlir. Seen on torch-mlir 20261001 with torch 2.9 to 2.13.
+Private API met here: GraphNodeImporter's `_import_torch_op_overload`, `_cc`, `_multi_result_nodes`,
+and the names of torch-mlir's passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch_mlir import ir
+from torch_mlir._mlir_libs import _stablehlo
+from torch_mlir.dialects import func
+from torch_mlir.dialects import torch as torch_dialect
+from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
+from torch_mlir.passmanager import PassManager
+
+from xla_dynamo.errors import CompileError
+
+from .bodies import output_values, tensor_operands
+from .source import location_of
+
+_stablehlo.register_stablehlo_passes()
+
+_SIMPLIFY_TORCH = (
+    "builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=%s})"
+)
+# torch-backend-to-stablehlo-backend-pipeline without its verifier, which refuses func.call.
+_TORCH_TO_STABLEHLO = (
+    "builtin.module("
+    "func.func(convert-torch-to-stablehlo{allow-non-finites=true}),"
+    "func.func(chlo-legalize-to-stablehlo),"
+    "func.func(convert-torch-to-arith),"
+    "func.func(canonicalize),func.func(cse),"
+    "torch-func-backend-type-conversion-for-stablehlo,"
+    "func.func(canonicalize),"
+    "func.func(torch-finalizing-backend-type-conversion-for-stablehlo),"
+    "func.func(stablehlo-canonicalize-dynamism),"
+    "func.func(canonicalize),"
+    "func.func(stablehlo-legalize-deprecated-ops{fail-on-unused=false}),"
+    "canonicalize)"
+)
+
+
+class ImportRefused(CompileError):
+    """torch-mlir could not lower a graph; the text holds its diagnostics."""
+
+
+def import_graph(graph: Graph, calls: Mapping[Node, str]) -> ir.Module:
+    """`graph` as a module in the torch dialect.
+
+    Nodes in `calls` become calls of a private declaration of that name; the others become ops of
+    the torch dialect. Placeholders and results keep their order.
+    """
+    context = ir.Context()
+    torch_dialect.register_dialect(context)
+    importer = _Importer(context, calls)
+    try:
+        importer.import_stateless_graph(graph, func_name="main")
+    except Exception as error:
+        raise ImportRefused(f"torch-mlir cannot import this graph: {error}") from error
+    return importer.module
+
+
+def text(module: ir.Module) -> str:
+    """The module as MLIR text with locations."""
+    return module.operation.get_asm(enable_debug_info=True)
+
+
+def to_stablehlo(module: ir.Module, version: str) -> bytes:
+    """Lower a module of `import_graph` in place; a portable artifact of StableHLO `version`.
+
+    Raises:
+        ImportRefused: with torch-mlir's diagnostics.
+    """
+    _run_passes(module, _SIMPLIFY_TORCH % "")
+    _run_passes(module, _TORCH_TO_STABLEHLO)
+    _replace_arith_constants(module)
+    try:
+        return _stablehlo.serialize_portable_artifact(module, version)
+    except Exception as error:
+        raise ImportRefused(f"not plain StableHLO after torch-mlir: {error}") from error
+
+
+def _run_passes(module: ir.Module, pipeline: str) -> None:
+    messages: list[str] = []
+
+    def record(diagnostic: Any) -> bool:
+        messages.append(str(diagnostic.message))
+        return True
+
+    with module.context as context:
+        context.emit_error_diagnostics = True
+        handler = context.attach_diagnostic_handler(record)
+        try:
+            PassManager.parse(pipeline).run(module.operation)
+        except Exception as error:
+            raise ImportRefused("\n".join([*messages, str(error)])) from None
+        finally:
+            handler.detach()
+
+
+def _replace_arith_constants(module: ir.Module) -> None:
+    """torch-mlir leaves scalars behind as arith.constant, which PJRT plug-ins refuse."""
+    for function in module.body.operations:
+        for block in function.regions[0]:
+            for operation in list(block.operations):
+                if operation.operation.name != "arith.constant":
+                    continue
+                constant = ir.Operation.create(
+                    "stablehlo.constant",
+                    results=[operation.result.type],
+                    attributes={"value": operation.attributes["value"]},
+                    loc=operation.location,
+                    ip=ir.InsertionPoint(operation),
+                )
+                operation.result.replace_all_uses_with(constant.result)
+                operation.operation.erase()
+
+
+class _NodeImporter(GraphNodeImporter):
+    """Emits `func.call @body(operands)` for the nodes that have a body."""
+
+    def _import_torch_op_overload(
+        self, loc: ir.Location, node: Node, concrete_target: Any = None
+    ) -> None:
+        importer = self.fx_importer
+        assert isinstance(importer, _Importer)
+        name = importer.calls.get(node)
+        if name is None:
+            super()._import_torch_op_overload(loc, node, concrete_target)
+            return
+        values = output_values(node)
+        outputs = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
+        results = [self._cc.value_info_to_type(values[i]) for i in outputs]
+        operands = [self.resolve_node_value(operand) for operand in tensor_operands(node)]
+        importer.declare(name, [operand.type for operand in operands], results)
+        call = func.CallOp(results, name, operands, loc=loc)
+        if isinstance(node.meta["val"], (tuple, list)):
+            self._multi_result_nodes.add(node)
+        for result, output in zip(call.results, outputs, strict=True):
+            self.bind_node_value(node, result, output)
+
+
+class _Importer(FxImporter):
+    def __init__(self, context: ir.Context, calls: Mapping[Node, str]) -> None:
+        super().__init__(context=context, graph_node_importer_cls=_NodeImporter)
+        self._cc.get_node_location = self._location_of  # type: ignore[method-assign]
+        self.calls = calls
+        self._declared: set[str] = set()
+
+    def _location_of(self, node: Node) -> ir.Location:
+        return ir.Location.parse(location_of(node).mlir(), self._c)
+
+    def declare(self, name: str, operands: list[ir.Type], results: list[ir.Type]) -> None:
+        if name in self._declared:
+            return
+        self._declared.add(name)
+        function_type = ir.FunctionType.get(operands, results)
+        with ir.Location.unknown(self._c):
+            func.FuncOp(name, function_type, visibility="private", ip=self._m_ip)

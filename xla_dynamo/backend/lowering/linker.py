@@ -1,0 +1,102 @@
+"""torch-mlir's module + the JAX bodies that it calls -> one StableHLO module for PJRT.
+
+Every op of a body gets the location of its call, so that XLA's own dumps and profiles name the
+user's line and the aten op. XLA inlines the calls. Uses JAX's public MLIR bindings only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from xla_dynamo.errors import CompileError
+
+from .bodies import UNKNOWN_LOCATION, Body
+from .source import Location
+
+# What PJRT plug-ins take; chlo ops become composites or expansions inside jaxlib itself.
+_LEGAL_DIALECTS = frozenset({"stablehlo", "chlo", "func", "builtin"})
+_PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
+
+
+def stablehlo_version() -> str:
+    """The StableHLO version that jaxlib reads."""
+    return stablehlo.get_current_version()
+
+
+def link(main: bytes, bodies: Mapping[str, tuple[Body, Location]], precision: str) -> ir.Module:
+    """Give each declaration in the artifact `main` its body, at the location of its calls.
+
+    `precision` ("DEFAULT", "HIGH", "HIGHEST") is set on every float32 product.
+
+    Raises:
+        CompileError: anything but StableHLO is left over.
+    """
+    with _fresh_context() as context:
+        module = stablehlo.deserialize_portable_artifact(context, main)
+        symbols = ir.SymbolTable(module.operation)
+        for name, (body, location) in bodies.items():
+            located = body.text.replace(UNKNOWN_LOCATION, f"#loc = {location.mlir()}")
+            _define(module, symbols, name, ir.Module.parse(located))
+        for operation in _walk(module.operation):
+            _check(operation)
+            if operation.name in _PRODUCTS:
+                _set_precision(operation, precision)
+    return module
+
+
+def text(module: ir.Module) -> str:
+    """The module as MLIR text with locations."""
+    return module.operation.get_asm(enable_debug_info=True, large_elements_limit=64)
+
+
+def _fresh_context() -> ir.Context:
+    """An MLIR context with every dialect that JAX emits, from a lowering of the public API."""
+    return jax.jit(lambda: ()).lower().compiler_ir("stablehlo").context
+
+
+def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Module) -> None:
+    """Replace the declaration `name` by the functions of `body`, renamed not to collide."""
+    del symbols[name]
+    body_symbols = ir.SymbolTable(body.operation)
+    functions = list(body.body.operations)
+    for function in functions:
+        old = ir.StringAttr(function.attributes["sym_name"]).value
+        new = name if old == "main" else f"{name}.{old}"
+        if old != "main":
+            ir.SymbolTable.replace_all_symbol_uses(old, new, body.operation)
+        body_symbols.set_symbol_name(function, new)
+        function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    for function in functions:
+        module.body.append(function.operation.detach_from_parent())
+        symbols.insert(function)
+
+
+def _walk(operation: Any) -> Iterator[Any]:
+    for region in operation.regions:
+        for block in region:
+            for child in block:
+                yield child.operation
+                yield from _walk(child.operation)
+
+
+def _check(operation: Any) -> None:
+    dialect = operation.name.partition(".")[0]
+    if dialect not in _LEGAL_DIALECTS:
+        raise CompileError(
+            f"{operation.name} is left in the program after lowering, at {operation.location}"
+        )
+
+
+def _set_precision(operation: Any, precision: str) -> None:
+    element = ir.ShapedType(operation.operands[0].type).element_type
+    if isinstance(element, ir.F32Type):
+        attribute = stablehlo.PrecisionAttr.get(precision)
+        operation.attributes["precision_config"] = ir.ArrayAttr.get([attribute, attribute])
+
+
+

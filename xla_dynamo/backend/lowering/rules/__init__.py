@@ -1,0 +1,14 @@
+"""The JAX rules by family: pooling, indexing, linear algebra, ...
+
+To find where an op is lowered, search this folder for its aten name. To add one, write a function
+of JAX arrays in the file of its family and decorate it with `@lower(aten.name.overload)`.
+Importing this package imports every family, which fills `registry.RULES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,41 @@
+"""FX node -> the line of the user's program that it came from."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+# Frames inside torch (nn.Linear.forward, say) are not the user's.
+_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where an op was written: its aten name, and file, line and code if known (line 0 if not)."""
+
+    op: str
+    file: str = ""
+    line: int = 0
+    code: str = ""
+
+    def mlir(self) -> str:
+        """As an MLIR location: XLA shows the op as op_name, the line as source_file:source_line."""
+        child = f"({json.dumps(self.file)}:{self.line}:0)" if self.file else ""
+        return f"loc({json.dumps(self.op)}{child})"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else "(no source line)"
+
+
+def location_of(node: Node) -> Location:
+    """The innermost frame of the user's own code in the node's stack trace."""
+    frames = _FRAME.findall(node.stack_trace or "")
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
+    if not own:
+        return Location(str(node.target))
+    file, line, _, code = own[-1]
+    return Location(str(node.target), file, int(line), code.strip())
