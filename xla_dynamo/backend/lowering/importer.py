@@ -2,6 +2,7 @@
 
 The only file that touches torch_mlir. Seen on torch-mlir 20261001 with torch 2.9 to 2.13.
 Private API met here: GraphNodeImporter's `_import_torch_op_overload`, `_cc`, `_multi_result_nodes`,
+ContextCache,
 and the names of torch-mlir's passes.
 """
 
@@ -16,7 +17,7 @@ from torch_mlir import ir
 from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.dialects import func
 from torch_mlir.dialects import torch as torch_dialect
-from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
+from torch_mlir.extras.fx_importer import ContextCache, FxImporter, GraphNodeImporter
 from torch_mlir.passmanager import PassManager
 
 from xla_dynamo.errors import CompileError
@@ -146,15 +147,25 @@ class _NodeImporter(GraphNodeImporter):
             self.bind_node_value(node, result, output)
 
 
+class _ContextCache(ContextCache):
+    """Gives each op the user's line and the aten name, as the linker does for bodies."""
+
+    __slots__ = ()
+
+    def get_node_location(self, node: Node) -> ir.Location:
+        found = location_of(node)
+        if not found.file:
+            return ir.Location.name(found.op, context=self._c)
+        line = ir.Location.file(found.file, found.line, 0, context=self._c)
+        return ir.Location.name(found.op, childLoc=line, context=self._c)
+
+
 class _Importer(FxImporter):
     def __init__(self, context: ir.Context, calls: Mapping[Node, str]) -> None:
         super().__init__(context=context, graph_node_importer_cls=_NodeImporter)
-        self._cc.get_node_location = self._location_of  # type: ignore[method-assign]
+        self._cc = _ContextCache(self._c, py_attr_tracker=self._py_attr_tracker)
         self.calls = calls
         self._declared: set[str] = set()
-
-    def _location_of(self, node: Node) -> ir.Location:
-        return ir.Location.parse(location_of(node).mlir(), self._c)
 
     def declare(self, name: str, operands: list[ir.Type], results: list[ir.Type]) -> None:
         if name in self._declared:
