@@ -1,0 +1,112 @@
+"""PyTorch's type promotion for rules: tensors of mixed dtypes and Python numbers in, arrays out.
+
+`result_dtype` is `torch.result_type` for any number of operands: tensors with dimensions outrank
+0-d tensors, which outrank Python numbers, unless the lower rank is of a higher kind (bool, integer,
+float, complex). `promote` converts operands to it; `compute` calls a function in the dtype in which
+eager evaluates element-wise maths (float32 inside for the 16-bit floats) and rounds once, at the
+end. Operands keep their shapes: functions broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from ..dtypes import accumulation, is_supported, to_numpy, to_torch
+from ..registry import Unsupported
+
+_NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, complex: torch.complex64}
+
+
+def result_dtype(*operands: Any) -> np.dtype:
+    """The NumPy dtype of the result of an element-wise op on these arrays and Python numbers."""
+    with_dimensions = zero_dimensional = number = None
+    for operand in operands:
+        if is_array(operand):
+            dtype = to_torch(operand.dtype)
+            if operand.ndim:
+                with_dimensions = _join(with_dimensions, dtype)
+            else:
+                zero_dimensional = _join(zero_dimensional, dtype)
+        elif operand is not None:
+            dtype = _NUMBER_DTYPES.get(type(operand)) or torch.get_default_dtype()
+            number = _join(number, dtype)
+    result = _rank(with_dimensions, _rank(zero_dimensional, number))
+    assert result is not None, "an element-wise op without operands"
+    if not is_supported(result):
+        raise Unsupported(f"XLA has no {result}")
+    return to_numpy(result)
+
+
+def promote(*operands: Any) -> list[jax.Array]:
+    """The operands as arrays of their common dtype."""
+    dtype = result_dtype(*operands)
+    return [cast(operand, dtype) for operand in operands]
+
+
+def floating(dtype: np.dtype) -> np.dtype:
+    """`dtype` if it is inexact, else PyTorch's default dtype: what maths on integers gives."""
+    return dtype if is_inexact(dtype) else to_numpy(torch.get_default_dtype())
+
+
+def compute(
+    function: Callable[..., jax.Array], *operands: Any, to_float: bool = False
+) -> jax.Array:
+    """`function` of the promoted operands, evaluated in eager's precision and rounded once."""
+    dtype = result_dtype(*operands)
+    dtype = floating(dtype) if to_float else dtype
+    result = function(*(cast(operand, accumulation(dtype)) for operand in operands))
+    # Functions may leave the dtype on purpose: comparisons give bool.
+    return result.astype(dtype) if result.dtype == accumulation(dtype) else result
+
+
+def cast(operand: Any, dtype: np.dtype) -> jax.Array:
+    """`operand` in `dtype`; Python integers wrap as PyTorch's do, and complex loses its phase."""
+    if is_array(operand):
+        if np.iscomplexobj(operand) and not np.issubdtype(dtype, np.complexfloating):
+            operand = operand != 0 if dtype == np.bool_ else jnp.real(operand)
+        return operand.astype(dtype)
+    with np.errstate(all="ignore"):
+        return jnp.asarray(np.asarray(operand).astype(dtype))
+
+
+def is_array(operand: Any) -> bool:
+    """Whether `operand` is a tensor of the graph, not a Python number or None."""
+    return isinstance(operand, (jax.Array, np.ndarray))
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Whether `dtype` is floating point (bfloat16 too) or complex."""
+    return jnp.issubdtype(dtype, jnp.inexact)
+
+
+def is_integer(dtype: np.dtype) -> bool:
+    """Whether `dtype` is an integer or bool."""
+    return not is_inexact(dtype)
+
+
+def is_complex(dtype: np.dtype) -> bool:
+    """Whether `dtype` is complex."""
+    return np.issubdtype(dtype, np.complexfloating)
+
+
+def _join(first: torch.dtype | None, second: torch.dtype) -> torch.dtype:
+    return second if first is None else torch.promote_types(first, second)
+
+
+def _rank(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+    """ATen's combine_categories: `lower` counts only where it is of a higher kind."""
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    if higher.is_complex:
+        return higher
+    if higher.is_floating_point:
+        return higher.to_complex() if lower.is_complex else higher
+    if higher == torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher

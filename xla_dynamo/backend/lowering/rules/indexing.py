@@ -1,0 +1,129 @@
+"""Reading by index: tensors of indices become XLA gathers.
+
+Indices are in range (eager raises an error if not), so no gather is masked or clamped. Only the
+ops that take negative indices wrap them. Boolean masks give shapes that depend on data and are
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..registry import Unsupported, lower
+from ._dims import along, at_least_1d, axis
+
+aten = torch.ops.aten
+
+Indices = Sequence[jax.Array | None]
+
+
+def advanced_key(indices: Indices) -> tuple[Any, ...]:
+    """The NumPy key of a list of index tensors, where None means all of a dimension."""
+    if any(is_mask(index) for index in indices):
+        raise Unsupported("indexing by a boolean mask: the output shape depends on data")
+    return tuple(slice(None) if index is None else index for index in indices)
+
+
+def is_mask(index: jax.Array | None) -> bool:
+    """Whether an index tensor selects by value (bool, or uint8 as long ago) and not position."""
+    return index is not None and index.dtype in (np.bool_, np.uint8)
+
+
+def take(x: jax.Array, key: Any) -> jax.Array:
+    """x[key] for indices that are known to be in range."""
+    return x.at[key].get(mode="promise_in_bounds")
+
+
+@lower(aten.index.Tensor, aten._unsafe_index.Tensor)
+def index(x: jax.Array, indices: Indices) -> jax.Array:
+    return take(x, advanced_key(indices))
+
+
+@lower(aten._unsafe_masked_index.default)
+def unsafe_masked_index(x: jax.Array, mask: jax.Array, indices: Indices, fill: float) -> jax.Array:
+    given = dict(enumerate(indices))
+    if x.size == 0:
+        # Nothing can be read. XLA refuses a gather from an empty dimension, so give it one row.
+        shape = [size if given.get(dim) is None else 1 for dim, size in enumerate(x.shape)]
+        x = jnp.full(shape, fill, x.dtype)
+    clamped = [
+        None if index is None else jnp.clip(index, 0, size - 1)
+        for index, size in zip(indices, x.shape, strict=False)
+    ]
+    return jnp.where(mask, take(x, advanced_key(clamped)), jnp.asarray(fill, x.dtype))
+
+
+@lower(aten.index_select.default)
+def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
+    if x.ndim == 0:
+        return x
+    return take(x, along(axis(dim, x.ndim), at_least_1d(index)))
+
+
+@lower(aten.gather.default)
+def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) -> jax.Array:
+    if index.size == 0:
+        return jnp.zeros(index.shape, x.dtype)
+    source, at = at_least_1d(x), at_least_1d(index)
+    dim = axis(dim, source.ndim)
+    # Only the corner of `x` that `index` covers can be read.
+    limits = [size if d == dim else at.shape[d] for d, size in enumerate(source.shape)]
+    corner = lax.slice(source, [0] * source.ndim, limits)
+    result = jnp.take_along_axis(corner, at, axis=dim, mode="promise_in_bounds")
+    return result.reshape(index.shape)
+
+
+@lower(aten.take.default)
+def take_flat(x: jax.Array, index: jax.Array) -> jax.Array:
+    return take(x.reshape(-1), index)
+
+
+@lower(aten.repeat_interleave.Tensor)
+def repeat_interleave(repeats: jax.Array, *, output_size: int | None = None) -> jax.Array:
+    if output_size is None:
+        raise Unsupported("repeat_interleave without output_size: the shape depends on data")
+    positions = jnp.arange(repeats.shape[0], dtype=repeats.dtype)
+    return jnp.repeat(positions, repeats, total_repeat_length=output_size)
+
+
+@lower(aten.nonzero_static.default)
+def nonzero_static(x: jax.Array, *, size: int, fill_value: int = -1) -> jax.Array:
+    if x.size == 0:
+        return jnp.full((size, x.ndim), fill_value, np.int64)
+    if x.ndim == 0:
+        return jnp.zeros((size, 0), np.int64)
+    found = jnp.nonzero(x, size=size, fill_value=fill_value)
+    return jnp.stack(found, axis=-1)
+
+
+@lower(aten.nonzero.default, aten.masked_select.default, aten.bincount.default)
+def shape_depends_on_data(*args: object, **kwargs: object) -> jax.Array:
+    raise Unsupported("the output shape depends on data")
+
+
+@lower(aten.one_hot.default)
+def one_hot(index: jax.Array, num_classes: int = -1) -> jax.Array:
+    if num_classes < 0:
+        raise Unsupported("one_hot without num_classes: the output shape depends on data")
+    classes = lax.broadcasted_iota(index.dtype, (*index.shape, num_classes), index.ndim)
+    return (index[..., None] == classes).astype(np.int64)
+
+
+def flat_index(size: Sequence[int], stride: Sequence[int], offset: int) -> jax.Array:
+    """Where in storage each element of a strided view lies, computed from iotas."""
+    dtype = np.int32 if offset + sum(map(_span, size, stride)) < 2**31 else np.int64
+    result = jnp.full(size, offset, dtype)
+    for dim, step in enumerate(stride):
+        result += lax.broadcasted_iota(dtype, size, dim) * step
+    return result
+
+
+def _span(size: int, stride: int) -> int:
+    return max(size - 1, 0) * stride

@@ -1,0 +1,272 @@
+"""Writing by index: index_put, index_* and scatter_* become XLA scatters.
+
+Every op is one scatter of the updates into the target, in the axes' own order: other axes than the
+indexed one are window or batching dimensions, so no grid of indices is built. Indices are in range.
+Sums of 16-bit floats accumulate in float32, as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..dtypes import accumulation
+from ..registry import Unsupported, lower
+from ._dims import along, at_least_1d, axis
+from ._promotion import cast, is_inexact
+from .indexing import Indices, advanced_key, is_mask
+
+aten = torch.ops.aten
+
+_REDUCTIONS = {
+    "add": "add",
+    "sum": "add",
+    "mean": "add",
+    "multiply": "multiply",
+    "prod": "multiply",
+    "amax": "max",
+    "amin": "min",
+}
+
+_SCATTERS = {
+    None: lax.scatter,
+    "add": lax.scatter_add,
+    "multiply": lax.scatter_mul,
+    "max": lax.scatter_max,
+    "min": lax.scatter_min,
+}
+_ON_BOOLS = {"add": "max", "multiply": "min"}
+
+
+@lower(aten.index_put.default, aten._unsafe_index_put.default)
+def index_put(
+    x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool = False
+) -> jax.Array:
+    if any(is_mask(index) for index in indices):
+        return _put_masked(x, indices, values, accumulate)
+    return _update(x, advanced_key(indices), values, "add" if accumulate else None)
+
+
+@lower(aten._unsafe_masked_index_put_accumulate.default)
+def unsafe_masked_index_put_accumulate(
+    x: jax.Array, mask: jax.Array, indices: Indices, values: jax.Array
+) -> jax.Array:
+    if x.size == 0:
+        return x
+    clamped = [
+        None if index is None else jnp.clip(index, -size, size - 1)
+        for index, size in zip(indices, x.shape, strict=False)
+    ]
+    values = jnp.where(mask, values, jnp.zeros((), values.dtype))
+    return _update(x, advanced_key(clamped), values, "add")
+
+
+@lower(aten.index_copy.default)
+def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
+    return _update_rows(x, dim, index, source, None)
+
+
+@lower(aten.index_add.default)
+def index_add(
+    x: jax.Array, dim: int, index: jax.Array, source: jax.Array, *, alpha: float = 1
+) -> jax.Array:
+    if alpha != 1:
+        source = source * cast(alpha, source.dtype)
+    return _update_rows(x, dim, index, source, "add")
+
+
+@lower(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+def index_fill(x: jax.Array, dim: int, index: jax.Array, value: jax.Array | float) -> jax.Array:
+    return _update_rows(x, dim, index, cast(value, x.dtype), None)
+
+
+@lower(aten.index_reduce.default)
+def index_reduce(
+    x: jax.Array,
+    dim: int,
+    index: jax.Array,
+    source: jax.Array,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> jax.Array:
+    def update(target: jax.Array, values: jax.Array, reduction: str | None) -> jax.Array:
+        return _update_rows(target, dim, index, values, reduction)
+
+    return _reduce(update, x, source, reduce, include_self)
+
+
+@lower(aten.put.default)
+def put(x: jax.Array, index: jax.Array, source: jax.Array, accumulate: bool = False) -> jax.Array:
+    values = source.reshape(index.shape)
+    return _update(x.reshape(-1), index, values, "add" if accumulate else None).reshape(x.shape)
+
+
+@lower(
+    aten.scatter.src,
+    aten.scatter.value,
+    aten.scatter.reduce,
+    aten.scatter.value_reduce,
+)
+def scatter(
+    x: jax.Array,
+    dim: int,
+    index: jax.Array,
+    source: jax.Array | float,
+    *,
+    reduce: str | None = None,
+) -> jax.Array:
+    return _scatter(x, dim, index, source, None if reduce is None else _REDUCTIONS[reduce])
+
+
+@lower(aten.scatter_add.default)
+def scatter_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
+    return _scatter(x, dim, index, source, "add")
+
+
+@lower(aten.scatter_reduce.two)
+def scatter_reduce(
+    x: jax.Array,
+    dim: int,
+    index: jax.Array,
+    source: jax.Array,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> jax.Array:
+    def update(target: jax.Array, values: jax.Array, reduction: str | None) -> jax.Array:
+        return _scatter(target, dim, index, values, reduction)
+
+    return _reduce(update, x, source, reduce, include_self)
+
+
+@lower(aten.masked_scatter.default)
+def masked_scatter(x: jax.Array, mask: jax.Array, source: jax.Array) -> jax.Array:
+    x, mask = jnp.broadcast_arrays(x, mask)
+    if source.size == 0:
+        return x
+    flat = mask.reshape(-1)
+    place = jnp.cumsum(flat, dtype=np.int32) - 1
+    values = source.reshape(-1).at[place].get(mode="clip", wrap_negative_indices=False)
+    return jnp.where(mask, values.reshape(x.shape), x)
+
+
+def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool) -> jax.Array:
+    """index_put by one boolean mask: a select; the k-th True takes the k-th row of `values`."""
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(given) > 1:
+        raise Unsupported("a boolean mask beside other indices: the number of elements is data")
+    dim, mask = given[0]
+    mask = mask.astype(np.bool_)
+    trailing = x.shape[dim + mask.ndim :]
+    row_axis = values.ndim - len(trailing) - 1
+    if row_axis >= 0 and values.shape[row_axis] != 1:
+        place = jnp.cumsum(mask.reshape(-1), dtype=np.int32) - 1
+        rows = values.at[along(row_axis, jnp.maximum(place, 0))].get(mode="clip")
+        shape = (*values.shape[:row_axis], *mask.shape, *values.shape[row_axis + 1 :])
+        values = rows.reshape(shape)
+    elif row_axis >= 0:
+        ones = (1,) * mask.ndim
+        values = values.reshape(*values.shape[:row_axis], *ones, *values.shape[row_axis + 1 :])
+    put = x + values if accumulate else values
+    return jnp.where(mask.reshape(*mask.shape, *(1 for _ in trailing)), put, x)
+
+
+def _update(x: jax.Array, key: Any, values: jax.Array, reduction: str | None) -> jax.Array:
+    """x[key] = values, or the like with a reduction named as in jax's `.at`."""
+    dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
+    at = x.astype(dtype).at[key]
+    method = getattr(at, _on_dtype(reduction, dtype) or "set")
+    return method(values.astype(dtype), mode="promise_in_bounds").astype(x.dtype)
+
+
+def _update_rows(
+    x: jax.Array, dim: int, index: jax.Array, source: jax.Array, reduction: str | None
+) -> jax.Array:
+    """Whole slices of `x` along `dim` get those of `source`."""
+    target, index = at_least_1d(x), at_least_1d(index)
+    dim = axis(dim, target.ndim)
+    if source.ndim:
+        source = source.reshape(*target.shape[:dim], index.size, *target.shape[dim + 1 :])
+    return _update(target, along(dim, index), source, reduction).reshape(x.shape)
+
+
+def _scatter(
+    x: jax.Array,
+    dim: int,
+    index: jax.Array,
+    source: jax.Array | float,
+    reduction: str | None,
+) -> jax.Array:
+    """Element-wise scatter along `dim`: the other axes are batching dimensions."""
+    if index.size == 0:
+        return x
+    target, index = at_least_1d(x), at_least_1d(index)
+    dim = axis(dim, target.ndim)
+    dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
+    updates = cast(source, dtype)
+    if updates.ndim:
+        updates = lax.slice(updates, [0] * updates.ndim, index.shape)
+    updates = jnp.broadcast_to(updates, index.shape)
+    batching = tuple(d for d in range(target.ndim) if d != dim)
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=(),
+        inserted_window_dims=(dim,),
+        scatter_dims_to_operand_dims=(dim,),
+        operand_batching_dims=batching,
+        scatter_indices_batching_dims=batching,
+    )
+    function = _SCATTERS[_on_dtype(reduction, dtype)]
+    index = index.astype(np.int32) if target.shape[dim] < 2**31 else index
+    # Batching needs equal sizes: `index` may cover a corner of the target only.
+    limits = [size if d == dim else index.shape[d] for d, size in enumerate(target.shape)]
+    corner = lax.slice(target, [0] * target.ndim, limits).astype(dtype)
+    mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    result = function(corner, index[..., None], updates, numbers, mode=mode).astype(x.dtype)
+    if corner.shape != target.shape:
+        result = lax.dynamic_update_slice(target, result, [0] * target.ndim)
+    return result.reshape(x.shape)
+
+
+def _reduce(
+    update: Callable[..., jax.Array],
+    x: jax.Array,
+    source: jax.Array,
+    reduce: str,
+    include_self: bool,
+) -> jax.Array:
+    """A scatter-reduction; without `include_self`, touched elements start from the identity."""
+    name = _REDUCTIONS[reduce]
+    dtype = accumulation(x.dtype) if name in ("add", "multiply") else x.dtype
+    start = x.astype(dtype)
+    if not include_self:
+        start = update(start, jnp.full(source.shape, _identity(name, dtype)), None)
+    total = update(start, source.astype(dtype), name)
+    if reduce != "mean":
+        return total
+    counts = jnp.full(x.shape, 1 if include_self else 0, np.int32)
+    counts = update(counts, jnp.ones(source.shape, np.int32), "add")
+    counts = jnp.maximum(counts, 1).astype(dtype)
+    return total / counts if is_inexact(dtype) else jnp.floor_divide(total, counts)
+
+
+def _on_dtype(reduction: str | None, dtype: np.dtype) -> str | None:
+    """XLA neither adds nor multiplies bools: or is their maximum, and their minimum."""
+    return _ON_BOOLS.get(reduction or "", reduction) if dtype == np.bool_ else reduction
+
+
+def _identity(reduction: str, dtype: np.dtype) -> np.ndarray:
+    if reduction in ("add", "multiply"):
+        return np.asarray(int(reduction == "multiply"), dtype)
+    if dtype == np.bool_:
+        return np.asarray(reduction == "min")
+    if is_inexact(dtype):
+        return np.asarray(-np.inf if reduction == "max" else np.inf, dtype)
+    info = np.iinfo(dtype)
+    return np.asarray(info.min if reduction == "max" else info.max, dtype)
