@@ -1,0 +1,169 @@
+"""Uniform, normal and other continuous draws to a transform of counter-based uniforms.
+
+Values are computed in float32 for the 16-bit floats, and never leave the support of their
+distribution: `uniform` stays below its upper end after rounding, normals are finite, exponentials
+and the logarithms' arguments are positive. The generator is described in random_bits.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from jax import lax
+from jax import numpy as jnp
+
+from .. import dtypes
+from ..registry import Unsupported, lower_random
+from . import random_bits
+from .dropout import refuse_generator
+
+aten = torch.ops.aten
+
+Draw = Callable[..., jax.Array]
+
+
+def _factory(
+    draw: Draw, key: jax.Array, size: Sequence[int], dtype: torch.dtype | None
+) -> jax.Array:
+    target = dtypes.to_numpy(dtype or torch.get_default_dtype())
+    if target.kind == "c":
+        real = np.dtype(np.float32 if target == np.complex64 else np.float64)
+        parts = [draw(key, tuple(size), real, stream) for stream in (0, 1)]
+        # A complex standard normal has variance 1 in all.
+        scale = math.sqrt(0.5) if draw is random_bits.normal else 1.0
+        return lax.complex(*(part * real.type(scale) for part in parts))
+    if not jnp.issubdtype(target, jnp.floating):
+        raise Unsupported(f"random floats of dtype {dtype}")
+    return draw(key, tuple(size), target).astype(target)
+
+
+def _register_factories(draw: Draw, sized: Any, like: Any) -> None:
+    @lower_random(sized.default, sized.generator)
+    def factory(
+        key: jax.Array,
+        size: Sequence[int],
+        *,
+        generator: Any = None,
+        dtype: torch.dtype | None = None,
+        **_: Any,
+    ) -> jax.Array:
+        refuse_generator(generator)
+        return _factory(draw, key, size, dtype)
+
+    @lower_random(like.default, like.generator)
+    def factory_like(
+        key: jax.Array,
+        x: jax.Array,
+        *,
+        generator: Any = None,
+        dtype: torch.dtype | None = None,
+        **_: Any,
+    ) -> jax.Array:
+        refuse_generator(generator)
+        return _factory(draw, key, x.shape, dtype or dtypes.to_torch(x.dtype))
+
+
+_register_factories(random_bits.uniform, aten.rand, aten.rand_like)
+_register_factories(random_bits.normal, aten.randn, aten.randn_like)
+
+
+@lower_random(aten.uniform.default)
+def uniform(
+    key: jax.Array, x: jax.Array, low: float = 0.0, high: float = 1.0, *, generator: Any = None
+) -> jax.Array:
+    refuse_generator(generator)
+    drawn = _factory(random_bits.uniform, key, x.shape, dtypes.to_torch(x.dtype))
+    if (low, high) == (0.0, 1.0):
+        return drawn
+    if x.dtype.kind == "c":
+        return drawn * (high - low) + low * (1 + 1j)
+    wide = dtypes.accumulation(x.dtype)
+    scaled = drawn.astype(wide) * wide.type(high - low) + wide.type(low)
+    end = jnp.asarray(high, x.dtype)
+    below = lax.nextafter(end, jnp.asarray(low, x.dtype))
+    return jnp.minimum(scaled.astype(x.dtype), below)
+
+
+@lower_random(aten.normal_functional.default)
+def normal_functional(
+    key: jax.Array, x: jax.Array, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
+) -> jax.Array:
+    refuse_generator(generator)
+    if x.dtype.kind == "c":
+        return _factory(random_bits.normal, key, x.shape, dtypes.to_torch(x.dtype)) * std + mean
+    return random_bits.normal(key, x.shape, x.dtype) * std + mean
+
+
+@lower_random(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
+def normal(
+    key: jax.Array,
+    mean: jax.Array | float,
+    std: jax.Array | float = 1.0,
+    *,
+    generator: Any = None,
+) -> jax.Array:
+    refuse_generator(generator)
+    tensors = [operand for operand in (mean, std) if isinstance(operand, jax.Array)]
+    dtype = tensors[0].dtype
+    if dtype.kind == "c":
+        raise Unsupported("complex normals with a tensor of means or deviations")
+    wide = dtypes.accumulation(dtype)
+    shape = jnp.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    drawn = random_bits.normal(key, shape, dtype)
+    return (jnp.asarray(mean, wide) + jnp.asarray(std, wide) * drawn).astype(dtype)
+
+
+@lower_random(aten.normal.float_float)
+def normal_float_float(
+    key: jax.Array,
+    mean: float,
+    std: float,
+    size: Sequence[int],
+    *,
+    generator: Any = None,
+    dtype: torch.dtype | None = None,
+    **_: Any,
+) -> jax.Array:
+    refuse_generator(generator)
+    return _factory(random_bits.normal, key, size, dtype) * std + mean
+
+
+@lower_random(aten.log_normal.default)
+def log_normal(
+    key: jax.Array, x: jax.Array, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
+) -> jax.Array:
+    refuse_generator(generator)
+    return jnp.exp(random_bits.normal(key, x.shape, x.dtype) * std + mean)
+
+
+@lower_random(aten.exponential.default)
+def exponential(
+    key: jax.Array, x: jax.Array, rate: float = 1.0, *, generator: Any = None
+) -> jax.Array:
+    refuse_generator(generator)
+    return random_bits.exponential(key, x.shape, x.dtype) / rate
+
+
+@lower_random(aten.cauchy.default)
+def cauchy(
+    key: jax.Array, x: jax.Array, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None
+) -> jax.Array:
+    refuse_generator(generator)
+    # The cotangent of an angle near 0 is accurate where the tangent of one near pi/2 is not.
+    angle = random_bits.signed_uniform(key, x.shape, x.dtype) * (math.pi / 2)
+    return median + sigma / jnp.tan(angle)
+
+
+@lower_random(aten.geometric.default)
+def geometric(key: jax.Array, x: jax.Array, p: float, *, generator: Any = None) -> jax.Array:
+    refuse_generator(generator)
+    if p >= 1:
+        return jnp.ones(x.shape, x.dtype)
+    dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else np.dtype(np.float64)
+    trials = jnp.ceil(random_bits.exponential(key, x.shape, dtype) / -math.log1p(-p))
+    return jnp.maximum(trials, 1).astype(x.dtype)

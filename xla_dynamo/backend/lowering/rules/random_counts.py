@@ -1,0 +1,60 @@
+"""Poisson, binomial, gamma and Dirichlet draws to jax.random's rejection loops.
+
+Each element repeats its draw until it is accepted, all elements together in one while loop, so the
+program does not grow with the tensor. A parameter outside the distribution's domain gives NaN (or
+-1 for a Poisson rate) where eager raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import torch
+from jax import lax
+from jax import numpy as jnp
+
+from .. import dtypes
+from ..registry import lower, lower_random
+from .dropout import refuse_generator
+
+aten = torch.ops.aten
+
+
+def _typed(key: jax.Array) -> jax.Array:
+    return jax.random.wrap_key_data(key, impl="threefry2x32")
+
+
+@lower_random(aten.poisson.default)
+def poisson(key: jax.Array, rate: jax.Array, generator: Any = None) -> jax.Array:
+    refuse_generator(generator)
+    wide = rate.astype(dtypes.accumulation(rate.dtype))
+    return jax.random.poisson(_typed(key), wide, dtype=jnp.int64).astype(rate.dtype)
+
+
+@lower_random(aten.binomial.default)
+def binomial(key: jax.Array, count: jax.Array, prob: jax.Array, generator: Any = None) -> jax.Array:
+    refuse_generator(generator)
+    wide = dtypes.accumulation(count.dtype)
+    return jax.random.binomial(_typed(key), count.astype(wide), prob.astype(wide), dtype=wide)
+
+
+@lower_random(aten._standard_gamma.default)
+def standard_gamma(key: jax.Array, shape: jax.Array, generator: Any = None) -> jax.Array:
+    refuse_generator(generator)
+    wide = dtypes.accumulation(shape.dtype)
+    drawn = jax.random.gamma(_typed(key), shape.astype(wide), dtype=wide)
+    # Eager never returns 0, whose logarithm would be lost.
+    return jnp.maximum(drawn.astype(shape.dtype), jnp.finfo(shape.dtype).tiny)
+
+
+@lower_random(aten._sample_dirichlet.default)
+def sample_dirichlet(key: jax.Array, concentration: jax.Array, generator: Any = None) -> jax.Array:
+    refuse_generator(generator)
+    wide = dtypes.accumulation(concentration.dtype)
+    return jax.random.dirichlet(_typed(key), concentration.astype(wide), dtype=wide)
+
+
+@lower(aten._standard_gamma_grad.default)
+def standard_gamma_grad(shape: jax.Array, sample: jax.Array) -> jax.Array:
+    return lax.random_gamma_grad(shape, sample)  # pyright: ignore[reportCallIssue]

@@ -1,0 +1,176 @@
+"""Integer draws: ranges by multiplication, permutations by sorting, categories by running sums.
+
+A range of at most 2**16 takes 32 random bits, one of at most 2**32 takes 64 and a wider one 128:
+no value is favoured by more than 2**-16, 2**-32 and 2**-64 of its share. Multiplying and keeping
+the high half needs no division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from jax import lax
+from jax import numpy as jnp
+
+from .. import dtypes
+from ..registry import Unsupported, lower_random
+from . import random_bits
+from .dropout import refuse_generator
+
+aten = torch.ops.aten
+
+_HALF = np.uint64(0xFFFFFFFF)
+
+
+def integers(key: jax.Array, shape: Sequence[int], low: int, high: int) -> jax.Array:
+    """int64 uniform in [low, high), whose ends are any int64 values (`high` may be 2**63)."""
+    shape, count = tuple(shape), high - low
+    if count <= 0:
+        raise Unsupported(f"random integers of the empty range [{low}, {high})")
+    if count <= 2**16:
+        drawn = random_bits.bits(key, shape)
+        top = (drawn >> 16) * np.uint32(count)
+        bottom = ((drawn & np.uint32(0xFFFF)) * np.uint32(count)) >> 16
+        offset = ((top + bottom) >> 16).astype(jnp.uint64)
+    elif count <= 2**32:
+        top, bottom = (word.astype(jnp.uint64) for word in random_bits.words(key, shape))
+        offset = (top * np.uint64(count) + (bottom * np.uint64(count) >> 32)) >> 32
+    elif count == 2**64:
+        offset = random_bits.bits64(key, shape)
+    else:
+        offset = _wide_offset(key, shape, jnp.asarray(count, jnp.uint64))
+    return lax.bitcast_convert_type(offset + np.uint64(low % 2**64), jnp.int64)
+
+
+def _wide_offset(key: jax.Array, shape: tuple[int, ...], count: jax.Array) -> jax.Array:
+    """128 random bits times `count`, divided by 2**128: uint64 in [0, count)."""
+    top, bottom = (random_bits.bits64(key, shape, stream) for stream in (0, 1))
+    low = top * count
+    total = low + _multiply_high(bottom, count)
+    return _multiply_high(top, count) + (total < low).astype(jnp.uint64)
+
+
+def _multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:
+    a1, a0, b1, b0 = a >> 32, a & _HALF, b >> 32, b & _HALF
+    middle = a1 * b0 + (a0 * b0 >> 32)
+    return a1 * b1 + (middle >> 32) + ((a0 * b1 + (middle & _HALF)) >> 32)
+
+
+@lower_random(aten.randint.default, aten.randint.generator)
+def randint(
+    key: jax.Array, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
+) -> jax.Array:
+    refuse_generator(generator)
+    return integers(key, size, 0, high)
+
+
+@lower_random(aten.randint.low, aten.randint.low_generator)
+def randint_low(
+    key: jax.Array, low: int, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
+) -> jax.Array:
+    refuse_generator(generator)
+    return integers(key, size, low, high)
+
+
+@lower_random(aten.randint_like.default, aten.randint_like.generator)
+def randint_like(
+    key: jax.Array, x: jax.Array, high: int, *, generator: Any = None, **_: Any
+) -> jax.Array:
+    refuse_generator(generator)
+    return integers(key, x.shape, 0, high)
+
+
+@lower_random(aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype)
+def randint_like_low(
+    key: jax.Array, x: jax.Array, low: int, high: int, *, generator: Any = None, **_: Any
+) -> jax.Array:
+    refuse_generator(generator)
+    return integers(key, x.shape, low, high)
+
+
+@lower_random(aten.randint_like.Tensor, aten.randint_like.Tensor_generator)
+def randint_like_tensor(
+    key: jax.Array, x: jax.Array, high: jax.Array, *, generator: Any = None, **_: Any
+) -> jax.Array:
+    refuse_generator(generator)
+    return _wide_offset(key, x.shape, high.reshape(()).astype(jnp.uint64)).astype(jnp.int64)
+
+
+@lower_random(aten.random.default)
+def random(key: jax.Array, x: jax.Array, *, generator: Any = None) -> jax.Array:
+    refuse_generator(generator)
+    return integers(key, x.shape, 0, _largest(x.dtype) + 1).astype(x.dtype)
+
+
+@lower_random(getattr(aten.random, "from"))
+def random_from(
+    key: jax.Array, x: jax.Array, low: int, high: int | None, *, generator: Any = None
+) -> jax.Array:
+    refuse_generator(generator)
+    end = _largest(x.dtype) + 1 if high is None else high
+    return integers(key, x.shape, low, end).astype(x.dtype)
+
+
+@lower_random(aten.random.to)
+def random_to(key: jax.Array, x: jax.Array, high: int, *, generator: Any = None) -> jax.Array:
+    refuse_generator(generator)
+    return integers(key, x.shape, 0, high).astype(x.dtype)
+
+
+def _largest(dtype: np.dtype) -> int:
+    """The end of Tensor.random_: for floats, the last integer before which there are no gaps."""
+    if dtype == np.bool_:
+        return 1
+    if jnp.issubdtype(dtype, jnp.floating):
+        return 2 ** (int(jnp.finfo(dtype).nmant) + 1)
+    return min(int(jnp.iinfo(dtype).max), 2**63 - 1)
+
+
+@lower_random(aten.randperm.default, aten.randperm.generator)
+def randperm(key: jax.Array, n: int, *, generator: Any = None, **_: Any) -> jax.Array:
+    refuse_generator(generator)
+    # Two words a place: of a million places, equal ones turn up once in 10^7 draws.
+    index = lax.iota(jnp.int32 if n < 2**31 else jnp.int64, n)
+    return lax.sort((*random_bits.words(key, (n,)), index), num_keys=2, is_stable=False)[2]
+
+
+@lower_random(aten.multinomial.default)
+def multinomial(
+    key: jax.Array,
+    weights: jax.Array,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Any = None,
+) -> jax.Array:
+    """One draw, or draws without replacement, are a race of exponentials; else inverse sampling."""
+    refuse_generator(generator)
+    wide = dtypes.accumulation(weights.dtype)
+    weights = weights.astype(wide)
+    if num_samples > 1 and replacement:
+        return _inverse_cdf(key, weights, num_samples)
+    if num_samples > weights.shape[-1]:
+        raise Unsupported("more samples than categories, without replacement")
+    race = weights / random_bits.exponential(key, weights.shape, wide)
+    if num_samples == 1:
+        return lax.argmax(race, race.ndim - 1, jnp.int64)[..., None]
+    return lax.top_k(race, num_samples)[1]
+
+
+def _inverse_cdf(key: jax.Array, weights: jax.Array, num_samples: int) -> jax.Array:
+    rows = weights.reshape(-1, weights.shape[-1])
+    cumulated = jnp.cumsum(rows, axis=1)
+    drawn = random_bits.uniform(key, (rows.shape[0], num_samples), rows.dtype)
+    targets = drawn * cumulated[:, -1:]
+    found = jax.vmap(lambda cdf, at: jnp.searchsorted(cdf, at, side="right"))(cumulated, targets)
+    # Rounding of the sums may single out a category of weight 0: take the next one that has some.
+    index = lax.broadcasted_iota(jnp.int32, rows.shape, 1)
+    last = jnp.max(jnp.where(rows > 0, index, 0), axis=1, keepdims=True)
+    following = lax.cummin(jnp.where(rows > 0, index, last), axis=1, reverse=True)
+    clipped = jnp.minimum(found, rows.shape[1] - 1)
+    chosen = jnp.take_along_axis(following, clipped, axis=1)
+    return chosen.reshape(*weights.shape[:-1], num_samples)
