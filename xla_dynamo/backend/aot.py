@@ -1,0 +1,112 @@
+"""Dynamo's graph -> functional aten graphs for forward, backward and inference.
+
+The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
+torch._dynamo.backends.common.aot_autograd, TracingContext.fw_metadata (static_input_indices,
+num_forward_returns), CompileContext, min_cut_rematerialization_partition, and the `_dynamo_source`
+of placeholders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+from torch._guards import CompileContext, TracingContext
+from torch.fx import GraphModule
+
+
+@dataclass(frozen=True)
+class GraphInfo:
+    """What AOTAutograd knows about a graph beyond its nodes.
+
+    name: Dynamo's compile id and the kind: "0/0 forward".
+    argument_names: what the user calls each argument, as far as Dynamo knows.
+    static: positions of arguments that are the same tensors at every call (parameters, buffers).
+    visible: how many of the leading outputs leave the graph for the user; the others are saved
+        for backward.
+    """
+
+    name: str
+    argument_names: tuple[str, ...]
+    static: frozenset[int]
+    visible: int
+
+
+Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
+
+
+def compile(  # noqa: A001
+    module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    compiler: Compiler,
+    decompositions: Mapping[Any, Callable[..., Any]],
+    joint_pass: Callable[[GraphModule], None],
+) -> Callable[..., Any]:
+    """Differentiate and functionalize `module`; each graph that comes out goes to `compiler`.
+
+    `joint_pass` edits, in place, the graph that still holds forward and backward together, or the
+    inference graph.
+    """
+    sources = _argument_names(module)
+    compile_id = str(CompileContext.current_compile_id() or "?")
+    static_names: set[str] = set()
+
+    def info(kind: str, graph: GraphModule) -> GraphInfo:
+        placeholders = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+        outputs = len(graph.graph.output_node().args[0])  # type: ignore[arg-type]
+        context = TracingContext.try_get()
+        metadata = context.fw_metadata if context else None
+        if kind != "backward" and metadata is not None:
+            static_names.update(placeholders[i] for i in metadata.static_input_indices)
+            if kind == "forward":
+                outputs = metadata.num_forward_returns
+        named = sources if kind != "backward" and len(sources) == len(placeholders) else ()
+        return GraphInfo(
+            name=f"{compile_id} {kind}",
+            argument_names=named or tuple(placeholders),
+            static=frozenset(i for i, name in enumerate(placeholders) if name in static_names),
+            visible=outputs,
+        )
+
+    def stage(kind: str, edit: bool) -> Callable[..., Any]:
+        def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+            if edit:
+                joint_pass(graph)
+            run = compiler(graph, info(kind, graph))
+            run._boxed_call = True  # type: ignore[attr-defined]
+            return run
+
+        return compile_graph
+
+    def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+        joint_pass(joint)
+        return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
+
+    return aot_autograd(
+        fw_compiler=stage("forward", edit=False),
+        bw_compiler=stage("backward", edit=False),
+        inference_compiler=stage("inference", edit=True),
+        partition_fn=partition,
+        decompositions=dict(decompositions),
+    )(module, example_inputs)
+
+
+def _argument_names(module: GraphModule) -> tuple[str, ...]:
+    """Dynamo's source expressions: L['x'], L['self']._modules['fc']..., L['x'].size()[0]."""
+    names = []
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            source = getattr(node, "_dynamo_source", None)
+            name = getattr(source, "name", None)
+            names.append(str(name() if callable(name) else name or node.name))
+    return tuple(names)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a value of node.meta["val"] is a SymInt, SymFloat or SymBool."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -1,0 +1,161 @@
+"""What was compiled, why and for how long; what fell back; counters.
+
+Public through `xla_dynamo`: `compiles()`, `counters()`, `reset_metrics()`, `capture()`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from xla_dynamo.config import config
+
+_lock = threading.Lock()
+_counters: collections.Counter[str] = collections.Counter()
+_compiles: list[CompileRecord] = []
+_captures: list[list[Stages]] = []
+_reported: set[object] = set()
+
+compile_log = logging.getLogger("xla_dynamo.compiles")
+_STAGES = ("fx", "torch_dialect", "stablehlo", "hlo")
+_stage_logs = {stage: logging.getLogger(f"xla_dynamo.{stage}") for stage in _STAGES}
+
+
+class FallbackWarning(UserWarning):
+    """An op or a graph runs on the CPU in eager PyTorch instead of on XLA."""
+
+
+class RecompileWarning(UserWarning):
+    """A graph keeps being compiled for new shapes."""
+
+
+@dataclass(frozen=True)
+class CompileRecord:
+    """One XLA executable that was made.
+
+    graph: which graph: "0/0 forward" is Dynamo's compile id and the kind of the graph.
+    shapes: the shapes and dtypes of its arguments.
+    nodes: FX nodes in it.
+    lowering_seconds, compile_seconds: FX to StableHLO; XLA (or loading from disk).
+    from_disk: whether the executable came from the disk cache.
+    reason: why: the first compile, or which argument and dimension changed.
+    location: the user's line of the first op.
+    """
+
+    graph: str
+    shapes: tuple[str, ...]
+    nodes: int
+    lowering_seconds: float
+    compile_seconds: float
+    from_disk: bool
+    reason: str
+    location: str
+
+    def __str__(self) -> str:
+        source = "loaded from disk" if self.from_disk else "compiled"
+        return (
+            f"{self.graph}: {self.nodes} ops lowered in {self.lowering_seconds:.2f} s, {source} in "
+            f"{self.compile_seconds:.2f} s for ({', '.join(self.shapes)}): {self.reason}; "
+            f"first op at {self.location}"
+        )
+
+
+@dataclass
+class Stages:
+    """The text of each stage of one executable: FX, torch dialect, StableHLO, optimized HLO."""
+
+    graph: str
+    fx: str = ""
+    torch_dialect: str = ""
+    stablehlo: str = ""
+    hlo: str = ""
+
+    def write(self, folder: Path) -> None:
+        """One file a stage, named after the graph."""
+        folder.mkdir(parents=True, exist_ok=True)
+        name = self.graph.replace("/", "_").replace(" ", "_").replace(".", "_")
+        for stage, suffix in zip(_STAGES, ("fx.py", "torch.mlir", "stablehlo.mlir", "hlo.txt"),
+                                 strict=True):
+            (folder / f"{name}.{suffix}").write_text(getattr(self, stage))
+
+
+def count(name: str, by: int = 1) -> None:
+    """Add to a counter."""
+    with _lock:
+        _counters[name] += by
+
+
+def counters() -> dict[str, int]:
+    """The counters by name; "fallback.aten::nonzero" counts calls of that op on the CPU."""
+    with _lock:
+        return dict(_counters)
+
+
+def compiles() -> list[CompileRecord]:
+    """Every executable made since the last `reset_metrics()`, oldest first."""
+    with _lock:
+        return list(_compiles)
+
+
+def reset_metrics() -> None:
+    """Forget counters, compile records and which warnings were given."""
+    with _lock:
+        _counters.clear()
+        _compiles.clear()
+        _reported.clear()
+
+
+def record_compile(record: CompileRecord) -> None:
+    with _lock:
+        _compiles.append(record)
+    compile_log.info("%s", record)
+
+
+def warn_once(key: object, message: str, category: type[Warning]) -> None:
+    """Give a warning the first time that `key` is seen."""
+    with _lock:
+        if key in _reported:
+            return
+        _reported.add(key)
+    warnings.warn(message, category, stacklevel=2)
+
+
+@contextlib.contextmanager
+def capture() -> Iterator[list[Stages]]:
+    """Collect the stages of everything compiled inside the block (all threads).
+
+    Graphs that were compiled before are not compiled again: call torch.compiler.reset() first.
+    """
+    stages: list[Stages] = []
+    with _lock:
+        _captures.append(stages)
+    try:
+        yield stages
+    finally:
+        with _lock:
+            # By identity: two captures that are open at once may hold equal lists.
+            _captures[:] = [open_ for open_ in _captures if open_ is not stages]
+
+
+def wants_stages() -> bool:
+    """Whether anyone reads the stages' text: printing it takes time."""
+    logged = any(log.isEnabledFor(logging.DEBUG) for log in _stage_logs.values())
+    return bool(_captures) or config().dump is not None or logged
+
+
+def publish_stages(stages: Stages) -> None:
+    """Hand finished stages to captures, the dump folder and the loggers."""
+    with _lock:
+        for open_ in _captures:
+            open_.append(stages)
+    folder = config().dump
+    if folder is not None:
+        stages.write(folder)
+    for stage, log in _stage_logs.items():
+        log.debug("%s\n%s", stages.graph, getattr(stages, stage))

@@ -1,0 +1,89 @@
+"""torch.compile's `options=` and `mode=` -> one validated frozen dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from xla_dynamo.config import config
+from xla_dynamo.errors import OptionError
+
+_FALLBACKS = ("cpu", "error")
+_PRECISIONS = ("highest", "high", "medium")
+# XLA launches a graph as one executable and autotunes by itself, so these ask for what is done.
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `torch.compile(model, backend="xla", options={...})` takes.
+
+    platform: PJRT platform to run on; default: see `xla_dynamo.config.Config.platform`.
+    fallback: "cpu" runs an op that cannot be lowered in eager PyTorch on the CPU, counted and
+        reported once; "error" raises `UnsupportedOp` instead.
+    matmul_precision: "highest", "high" or "medium" for float32 products; default:
+        torch.get_float32_matmul_precision() at compile time.
+    deterministic: bitwise the same from run to run, also where the device has faster
+        nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
+    disk_cache: whether compiled executables are kept on disk.
+    max_executables: executables kept per graph; the least recently used is dropped.
+    compiler_options: XLA's own options by name, such as {"xla_cpu_enable_fast_math": True}.
+    """
+
+    platform: str | None = None
+    fallback: str = "cpu"
+    matmul_precision: str = ""
+    deterministic: bool = False
+    disk_cache: bool = True
+    max_executables: int = 64
+    compiler_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def xla_overrides(self, platform: str) -> dict[str, Any]:
+        """The options for XLA's compiler on `platform`."""
+        overrides = dict(self.compiler_options)
+        if self.deterministic and platform in ("cuda", "gpu", "rocm"):
+            overrides.setdefault("xla_gpu_deterministic_ops", True)
+        return overrides
+
+
+def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
+    """Validate what torch.compile was given and fill in PyTorch's own global settings.
+
+    Raises:
+        OptionError: unknown key or mode, or an illegal value; the text lists the legal ones.
+    """
+    if mode is not None and mode not in _MODES:
+        raise OptionError(f"mode={mode!r} is unknown to backend 'xla'; legal: {', '.join(_MODES)}.")
+    given = dict(options or {})
+    names = [f.name for f in dataclasses.fields(Options)]
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise OptionError(
+                f"options[{name!r}] is unknown to backend 'xla'.{hint} Legal: {', '.join(names)}."
+            )
+    given.setdefault("matmul_precision", torch.get_float32_matmul_precision())
+    given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
+    given.setdefault("max_executables", config().max_executables)
+    given["compiler_options"] = MappingProxyType(dict(given.get("compiler_options", {})))
+    parsed = Options(**given)
+    _choice("fallback", parsed.fallback, _FALLBACKS)
+    _choice("matmul_precision", parsed.matmul_precision, _PRECISIONS)
+    for name in ("deterministic", "disk_cache"):
+        _choice(name, getattr(parsed, name), (True, False))
+    if not isinstance(parsed.max_executables, int) or parsed.max_executables < 1:
+        raise OptionError(f"options['max_executables']={parsed.max_executables!r} is not >= 1.")
+    return parsed
+
+
+def _choice(name: str, value: Any, legal: tuple[Any, ...]) -> None:
+    if value not in legal:
+        legal_text = ", ".join(map(repr, legal))
+        raise OptionError(f"options[{name!r}]={value!r} is not legal; legal: {legal_text}.")

@@ -1,0 +1,70 @@
+"""Random ops -> pure functions of a key.
+
+PyTorch's random ops draw from a hidden generator. Here each becomes `call(op, index, key, ...)`:
+its numbers are a function of the graph's key and of `index`, its place in the graph. The key is
+drawn from torch's default CPU generator, anew at every call of the graph, so that
+torch.manual_seed makes a run reproducible and two calls never share numbers.
+
+It is done on the joint graph of forward and backward: the key is saved for backward like an
+activation, so a dropout that activation checkpointing runs twice draws the same mask twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+KEY_SHAPE = (2,)
+KEY_DTYPE = torch.uint32
+
+
+def call(op: Any, index: int, key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """`op(*args, **kwargs)` with its randomness given by `key` and `index` (FX target).
+
+    Called only where shapes are inferred: the numbers come from the op's rule.
+    """
+    return op(*args, **kwargs)
+
+
+def new_key() -> torch.Tensor:
+    """A fresh key from torch's default generator: uint32 of shape [2] (FX target)."""
+    return torch.empty(1, dtype=torch.int64).random_().view(KEY_DTYPE)
+
+
+def is_random(node: Node) -> bool:
+    """Whether the node draws from PyTorch's generator."""
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in node.target.tags
+    )
+
+
+def functionalize(module: GraphModule, supported: Any) -> None:
+    """Rewrite, in place, the random ops of `module` for which `supported(op)` holds."""
+    random = [n for n in module.graph.nodes if is_random(n) and supported(n.target)]
+    if not random:
+        return
+    first = next(node for node in module.graph.nodes if node.op != "placeholder")
+    with module.graph.inserting_before(first):
+        key = module.graph.call_function(new_key)
+    fake_mode = _fake_mode(module.graph)
+    with fake_mode:
+        key.meta["val"] = torch.empty(KEY_SHAPE, dtype=KEY_DTYPE)
+    for index, node in enumerate(random):
+        if node.kwargs.get("generator") is not None:
+            continue
+        node.args = (node.target, index, key, *node.args)
+        node.target = call
+    module.recompile()
+
+
+def _fake_mode(graph: Graph) -> Any:
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        for leaf in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(leaf, torch._subclasses.FakeTensor):
+                return leaf.fake_mode
+    raise AssertionError("a graph of AOTAutograd holds fake tensors")

@@ -1,0 +1,75 @@
+"""Compiled executables on disk: key -> bytes, bounded, safe against crashes and races.
+
+An entry is one file, written whole and renamed into place, with a digest that is checked before
+XLA sees the bytes. The key must name everything that the executable depends on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+_DIGEST_BYTES = 32
+
+
+class DiskCache:
+    """A folder of executables, at most `limit` bytes; the least recently used go first."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes stored under `key`, or None (missing, unreadable or damaged)."""
+        path = self._folder / key
+        try:
+            content = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        return data if hashlib.sha256(data).digest() == digest else None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data`; a full or read-only disk is no error, only no cache."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                file.write(hashlib.sha256(data).digest() + data)
+            os.replace(file.name, self._folder / key)
+            self._evict()
+
+    def _evict(self) -> None:
+        entries = sorted((e.stat().st_mtime, e.stat().st_size, e) for e in self._folder.iterdir())
+        total = sum(size for _, size, _ in entries)
+        for _, size, entry in entries:
+            if total <= self._limit:
+                break
+            entry.unlink(missing_ok=True)
+            total -= size
+
+
+def key_of(parts: Iterable[str]) -> str:
+    """A file name for the given parts, this CPU's features and XLA's own environment."""
+    digest = hashlib.sha256()
+    for part in (*parts, _machine(), os.environ.get("XLA_FLAGS", ""),
+                 os.environ.get("LIBTPU_INIT_ARGS", "")):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def _machine() -> str:
+    """CPU executables hold machine code: they must not travel to a CPU with fewer features."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return platform.machine() + line
+    return platform.machine() + platform.processor()

@@ -1,0 +1,261 @@
+"""StableHLO module -> loaded PJRT executable; torch tensor <-> PJRT buffer.
+
+The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.10.2. Private
+API met here: xla_bridge.get_backend, _jax.DeviceList, CompileOptions, compile_and_load,
+(de)serialize_executable, dlpack_managed_tensor_to_buffer, buffer_to_dlpack_managed_tensor,
+batched_device_put, batched_block_until_ready, and _jax.pjit with MeshExecutableFastpathData: the
+C++ call path of jax.jit, here over an executable that we compiled (200 arguments: 0.28 ms in and
+out against 0.59 ms for execute_sharded + disassemble).
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from jax._src import core, tree_util, xla_bridge
+from jax._src.interpreters import pxla
+from jax._src.lib import _jax
+from jax._src.lib import xla_client as xc
+
+from xla_dynamo.config import config
+from xla_dynamo.errors import CompileError, DeviceUnavailable
+
+Device = Any
+Array = Any
+
+_TORCH_DEVICE_TYPE = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "rocm": "cuda"}
+
+
+def default_platform() -> str:
+    """The platform that programs run on: the configured one, else an accelerator, else "cpu"."""
+    chosen = config().platform or jax.config.jax_platforms or os.environ.get("JAX_PLATFORMS")
+    if chosen:
+        return chosen.split(",")[0]
+    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
+        return "tpu"
+    return "cuda" if os.path.exists("/dev/nvidia0") and _has_cuda_plugin() else "cpu"
+
+
+@functools.cache
+def device(platform: str, index: int = 0) -> Device:
+    """Addressable device `index` of a PJRT platform.
+
+    Raises:
+        DeviceUnavailable: jaxlib cannot initialise the platform here, or has fewer devices.
+    """
+    if not xla_bridge.backends_are_initialized() and not jax.config.jax_platforms:
+        # Else JAX tries every installed plug-in, and libtpu complains on machines without a TPU.
+        jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
+    try:
+        devices = xla_bridge.get_backend(platform).local_devices()
+    except RuntimeError as error:
+        raise DeviceUnavailable(
+            f"PJRT platform {platform!r} cannot be initialised: {error}. Install its plug-in "
+            "(libtpu, jax-cuda13-plugin, ...) or set XLA_DYNAMO_PLATFORM=cpu."
+        ) from error
+    if index >= len(devices):
+        raise DeviceUnavailable(f"{platform}:{index} does not exist: {len(devices)} device(s).")
+    return devices[index]
+
+
+def describe(of: Device) -> str:
+    """For cache keys and reports: platform, device kind, and versions of client and jaxlib."""
+    return f"{of.platform}/{of.device_kind}/{of.client.platform_version}/{jax.__version__}"
+
+
+class Executable:
+    """A compiled program on one device: arrays in, arrays out, through jaxlib's C++ call path."""
+
+    def __init__(self, loaded: Any, device: Device, inputs: Sequence[Any], outputs: Sequence[Any]):
+        self.loaded = loaded
+        self.device = device
+        self._sharding = jax.sharding.SingleDeviceSharding(device)
+        self._inputs = len(inputs)
+        self._outputs = [core.ShapedArray(*output) for output in outputs]
+        self._call = _jax.pjit(
+            "xla_dynamo",
+            None,
+            self._first_call,
+            [],
+            [],
+            pxla.JitGlobalCppCacheKeys(),
+            tree_util.dispatch_registry,
+            pxla.cc_shard_arg,
+            _jax.PjitFunctionCache(capacity=1),
+        )
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Launch; returns before the device is done (reading an output waits)."""
+        return self._call(*arrays)
+
+    def optimized_hlo(self) -> str:
+        """The program after XLA's passes, as HLO text."""
+        return "\n".join(module.to_string() for module in self.loaded.hlo_modules())
+
+    def memory(self) -> Any:
+        """XLA's memory statistics: argument, output, temporary and code sizes in bytes."""
+        return self.loaded.get_compiled_memory_stats()
+
+    def cost(self) -> dict[str, float]:
+        """XLA's cost analysis: "flops", "bytes accessed", ..."""
+        return dict(self.loaded.cost_analysis())
+
+    def serialize(self) -> bytes:
+        return self.device.client.serialize_executable(self.loaded)
+
+    def _first_call(self, *arrays: Array) -> tuple[list[Array], Any, bool]:
+        """Called on the C++ path's cache miss: run once, and teach it the executable."""
+        results = self.loaded.execute_sharded(list(arrays))
+        outputs = results.consume_with_handlers(
+            [functools.partial(self._wrap, aval) for aval in self._outputs]
+        )
+        fast = pxla.MeshExecutableFastpathData(
+            self.loaded,
+            tree_util.tree_structure(outputs),
+            [self._sharding] * self._inputs,
+            [self._sharding] * len(outputs),
+            self._outputs,
+            [True] * len(outputs),
+            [True] * self._inputs,
+            [None] * self._inputs,
+            [],
+        )
+        return outputs, fast, False
+
+    def _wrap(self, aval: Any, shards: Sequence[Array]) -> Array:
+        return jax.make_array_from_single_device_arrays(aval.shape, self._sharding, list(shards))
+
+
+Signature = Sequence[tuple[tuple[int, ...], np.dtype]]
+
+
+def compile(  # noqa: A001
+    module: Any,
+    on: Device,
+    inputs: Signature,
+    outputs: Signature,
+    overrides: Mapping[str, Any],
+) -> Executable:
+    """Compile a StableHLO module whose arguments and results are `inputs` and `outputs`.
+
+    Raises:
+        CompileError: with XLA's message.
+    """
+    try:
+        with module.context:
+            loaded = on.client.compile_and_load(
+                module, _jax.DeviceList((on,)), _options(on, overrides)
+            )
+    except Exception as error:
+        raise CompileError(f"XLA refused the program: {error}") from error
+    return Executable(loaded, on, inputs, outputs)
+
+
+def deserialize(
+    data: bytes,
+    on: Device,
+    inputs: Signature,
+    outputs: Signature,
+    overrides: Mapping[str, Any],
+) -> Executable:
+    """The inverse of `Executable.serialize`, for the same device kind and versions."""
+    loaded = on.client.deserialize_executable(
+        data, _jax.DeviceList((on,)), _options(on, overrides)
+    )
+    return Executable(loaded, on, inputs, outputs)
+
+
+def _options(on: Device, overrides: Mapping[str, Any]) -> Any:
+    options = xc.CompileOptions()
+    options.num_replicas = options.num_partitions = 1
+    options.device_assignment = xc.DeviceAssignment.create(np.array([[on.id]]))
+    options.env_option_overrides = list(overrides.items())
+    return options
+
+
+def aliases_host(of: Device, tensor: torch.Tensor) -> bool:
+    """Whether the device can read this tensor's memory as it stands."""
+    return _TORCH_DEVICE_TYPE.get(of.platform) == tensor.device.type
+
+
+def to_array(tensor: torch.Tensor, on: Device) -> Array:
+    """A dense row-major tensor as an array on the device: zero-copy where memory is shared.
+
+    The array keeps the tensor's storage alive. XLA never writes to it.
+    """
+    if aliases_host(on, tensor) and tensor.numel() > 0:
+        stream = None if on.platform == "cpu" else torch.cuda.current_stream().cuda_stream
+        return _dlpack_in(_torch_dlpack_out(tensor), on, stream, None, _DLPACK_TYPE[on.platform])
+    return put(_to_numpy(tensor), on)
+
+
+def put(host: np.ndarray, on: Device) -> Array:
+    """A NumPy array copied to the device, at its own width (no 64-bit truncation)."""
+    aval = core.ShapedArray(host.shape, host.dtype)
+    sharding = jax.sharding.SingleDeviceSharding(on)
+    with jax.enable_x64(True):
+        return xc.batched_device_put(aval, sharding, [host], [on])
+
+
+def to_tensor(array: Array) -> torch.Tensor:
+    """An array as a torch tensor, when it is ready: zero-copy on CPU and CUDA, else on the host."""
+    if array.size and array.device.platform in _TORCH_DEVICE_TYPE:
+        return _torch_dlpack_in(_dlpack_out(array))
+    return _from_numpy(np.array(array))
+
+
+def wait(arrays: Sequence[Array]) -> None:
+    """Block, without the GIL, until the arrays are computed.
+
+    Raises:
+        Whatever the program failed with on the device.
+    """
+    _jax.batched_block_until_ready(arrays)
+
+
+def pointer(array: Array) -> int:
+    """The address of the array's memory on its device."""
+    return array.unsafe_buffer_pointer()
+
+
+_DLPACK_TYPE = {"cpu": 1, "cuda": 2, "gpu": 2, "rocm": 10}
+_torch_dlpack_out: Callable[[torch.Tensor], Any] = torch._C._to_dlpack  # type: ignore[attr-defined]
+_torch_dlpack_in: Callable[[Any], torch.Tensor] = torch._C._from_dlpack  # type: ignore[attr-defined]
+_dlpack_in = _jax.dlpack_managed_tensor_to_buffer
+_dlpack_out = _jax.buffer_to_dlpack_managed_tensor
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.cpu()
+    if tensor.dtype in _VIEWED:
+        integers, viewed = _VIEWED[tensor.dtype]
+        return tensor.view(integers).numpy().view(viewed)
+    return tensor.numpy()
+
+
+def _from_numpy(host: np.ndarray) -> torch.Tensor:
+    for dtype, (integers, viewed) in _VIEWED.items():
+        if host.dtype == viewed:
+            plain = np.dtype(str(integers).removeprefix("torch."))
+            return torch.from_numpy(host.view(plain)).view(dtype)
+    return torch.from_numpy(host)
+
+
+_VIEWED = {
+    torch.bfloat16: (torch.int16, jax.numpy.bfloat16.dtype),
+    torch.float8_e4m3fn: (torch.int8, jax.numpy.float8_e4m3fn.dtype),
+    torch.float8_e5m2: (torch.int8, jax.numpy.float8_e5m2.dtype),
+}
+
+
+def _has_cuda_plugin() -> bool:
+    import importlib.util
+
+    return any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13))

@@ -1,0 +1,78 @@
+"""Environment variables -> one frozen dataclass, read once.
+
+Every variable has a field, a default and a legal set; a wrong value is an error that says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from .errors import OptionError
+
+# The spellings of torch_xla's PJRT_DEVICE and of JAX.
+_PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "cuda": "cuda", "gpu": "cuda", "rocm": "rocm"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Process-wide settings.
+
+    platform: PJRT platform to run on ("cpu", "tpu", "cuda" or a plug-in's name), or None to take
+        an accelerator if this machine has one, else the CPU. XLA_DYNAMO_PLATFORM or PJRT_DEVICE.
+    dump: folder that receives every stage of every compiled graph, or None. XLA_DYNAMO_DUMP.
+    cache_dir: folder of compiled executables, or None for no disk cache. XLA_DYNAMO_CACHE_DIR
+        ("0" turns it off).
+    cache_bytes: bound on that folder's size in bytes; the oldest entries go first.
+        XLA_DYNAMO_CACHE_BYTES.
+    max_executables: executables kept per graph before the least recently used is dropped.
+        XLA_DYNAMO_MAX_EXECUTABLES.
+    recompile_warning: number of executables of one graph at which a warning says what changes.
+        XLA_DYNAMO_RECOMPILE_WARNING.
+    """
+
+    platform: str | None
+    dump: Path | None
+    cache_dir: Path | None
+    cache_bytes: int
+    max_executables: int
+    recompile_warning: int
+
+
+def from_environment(environment: Mapping[str, str]) -> Config:
+    """Read the settings from `environment`.
+
+    Raises:
+        OptionError: a number is not a positive integer.
+    """
+    platform = environment.get("XLA_DYNAMO_PLATFORM") or environment.get("PJRT_DEVICE")
+    dump = environment.get("XLA_DYNAMO_DUMP")
+    cache_dir = environment.get("XLA_DYNAMO_CACHE_DIR") or platformdirs.user_cache_dir("xla_dynamo")
+    return Config(
+        platform=_PLATFORMS.get(platform.lower(), platform.lower()) if platform else None,
+        dump=Path(dump) if dump else None,
+        cache_dir=None if cache_dir == "0" else Path(cache_dir),
+        cache_bytes=_positive(environment, "XLA_DYNAMO_CACHE_BYTES", 2**32),
+        max_executables=_positive(environment, "XLA_DYNAMO_MAX_EXECUTABLES", 64),
+        recompile_warning=_positive(environment, "XLA_DYNAMO_RECOMPILE_WARNING", 8),
+    )
+
+
+@functools.cache
+def config() -> Config:
+    """The settings of this process, read from os.environ at the first call."""
+    return from_environment(os.environ)
+
+
+def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name)
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) == 0:
+        raise OptionError(f"{name}={text!r} is not a positive integer; unset it for {default}.")
+    return int(text)
