@@ -1,0 +1,142 @@
+"""Average pooling and its gradients -> window sums divided by per-axis counts.
+
+How many elements a window counts is a product of one number per axis, known while tracing. Sums run
+in float32 for the 16-bit floats. Adaptive pooling with windows of one size is plain pooling;
+otherwise it is one small averaging matrix per axis, and its gradient their transposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from .. import dtypes
+from ..registry import lower
+from ._windows import (
+    Windows,
+    adaptive_bounds,
+    even_windows,
+    window_sum,
+    window_sum_transpose,
+    windows,
+)
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+
+def avg_pool(
+    rank: int,
+    x: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    over = windows(x.shape[-rank:], kernel_size, stride, padding, (1,), ceil_mode)
+    total = window_sum(x.astype(dtypes.accumulation(x.dtype)), over)
+    pooled = _divide(total, over, padding, count_include_pad, divisor_override)
+    return pooled.astype(x.dtype)
+
+
+def avg_pool_backward(
+    rank: int,
+    grad: Array,
+    x: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
+    over = windows(x.shape[-rank:], kernel_size, stride, padding, (1,), ceil_mode)
+    grad = grad.astype(dtypes.accumulation(x.dtype))
+    shares = _divide(grad, over, padding, count_include_pad, divisor_override)
+    return window_sum_transpose(shares, over).astype(x.dtype)
+
+
+def adaptive_avg_pool(rank: int, x: Array, output_size: Sequence[int]) -> Array:
+    over = even_windows(x.shape[-rank:], output_size)
+    total = x.astype(dtypes.accumulation(x.dtype))
+    if over is not None:
+        return _divide(window_sum(total, over), over, (0,), True, None).astype(x.dtype)
+    for dim in range(-rank, 0):
+        total = _contract(total, dim, _averaging(x.shape[dim], output_size[dim]))
+    return total.astype(x.dtype)
+
+
+def adaptive_avg_pool_backward(rank: int, grad: Array, x: Array) -> Array:
+    over = even_windows(x.shape[-rank:], grad.shape[-rank:])
+    total = grad.astype(dtypes.accumulation(x.dtype))
+    if over is not None:
+        shares = _divide(total, over, (0,), True, None)
+        return window_sum_transpose(shares, over).astype(x.dtype)
+    for dim in range(-rank, 0):
+        total = _contract(total, dim, _averaging(x.shape[dim], grad.shape[dim]).T)
+    return total.astype(x.dtype)
+
+
+for _rank, _rules in {
+    2: {
+        aten.avg_pool2d.default: avg_pool,
+        aten.avg_pool2d_backward.default: avg_pool_backward,
+        aten._adaptive_avg_pool2d.default: adaptive_avg_pool,
+        aten._adaptive_avg_pool2d_backward.default: adaptive_avg_pool_backward,
+    },
+    3: {
+        aten.avg_pool3d.default: avg_pool,
+        aten.avg_pool3d_backward.default: avg_pool_backward,
+        aten._adaptive_avg_pool3d.default: adaptive_avg_pool,
+        aten._adaptive_avg_pool3d_backward.default: adaptive_avg_pool_backward,
+    },
+    1: {aten.avg_pool1d.default: avg_pool, aten.adaptive_avg_pool1d.default: adaptive_avg_pool},
+}.items():
+    for _op, _rule in _rules.items():
+        lower(_op)(partial(_rule, _rank))
+
+
+def _divide(
+    x: Array,
+    over: Windows,
+    padding: Sequence[int],
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
+    """`x`, one number per window, by the number of elements that its window counts."""
+    divide = lax.div if jnp.issubdtype(x.dtype, jnp.integer) else jnp.divide
+    if divisor_override is not None:
+        return divide(x, jnp.full((), divisor_override, x.dtype))
+    divisor = np.ones((), np.int64)
+    for axis in range(over.rank):
+        starts = np.arange(over.out_sizes[axis]) * over.stride[axis] - over.padding[axis][0]
+        ends = starts + over.kernel[axis]
+        # torch counts its own padding, never what ceil_mode adds beyond it.
+        margin = padding[axis % len(padding)] if count_include_pad else 0
+        counts = np.minimum(ends, over.sizes[axis] + margin) - np.maximum(starts, -margin)
+        divisor = divisor[..., None] * counts
+    if divisor.size and (divisor == divisor.flat[0]).all():
+        return divide(x, jnp.full((), divisor.flat[0], x.dtype))
+    return divide(x, jnp.broadcast_to(divisor.astype(x.dtype), x.shape))
+
+
+def _averaging(size: int, out: int) -> np.ndarray:
+    """The matrix [out, size] of adaptive average pooling along one axis."""
+    starts, ends = adaptive_bounds(size, out)
+    places = np.arange(size)
+    member = (places >= starts[:, None]) & (places < ends[:, None])
+    return member / (ends - starts)[:, None]
+
+
+def _contract(x: Array, dim: int, matrix: np.ndarray) -> Array:
+    product = jnp.tensordot(x, jnp.asarray(matrix, x.dtype), ((dim,), (1,)))
+    return jnp.moveaxis(product, -1, dim)

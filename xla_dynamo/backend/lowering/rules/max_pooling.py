@@ -1,0 +1,188 @@
+"""Max pooling, with indices and gradients -> window maxima, comparisons and one scatter.
+
+Values are a plain window maximum that does not depend on the indices, so a graph that ignores the
+indices pays nothing for them. An index is the flat place in the pooled plane, the first of equal
+values, the last of NaNs, as in eager. TPUs take the gradient from the input by select-and-scatter
+and leave the indices unread; elsewhere a scatter-add at the indices is many times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from .. import dtypes
+from ..registry import lower
+from ._windows import (
+    Windows,
+    adaptive_bounds,
+    even_windows,
+    lowest,
+    max_by_windows,
+    window_arguments,
+    window_max,
+    window_slices,
+    windows,
+)
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+# Up to this many places in a window, comparing each with the maximum beats carrying pairs.
+_MOST_COMPARISONS = 64
+
+
+def max_pool_with_indices(
+    rank: int,
+    x: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Array, Array]:
+    """The maxima and where they were, each computed on its own."""
+    over = windows(x.shape[-rank:], kernel_size, stride, padding, dilation, ceil_mode)
+    values = window_max(x, over)
+    return values, _indices(x, values, over)
+
+
+def max_pool_with_indices_backward(
+    rank: int,
+    grad: Array,
+    x: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Array,
+) -> Array:
+    over = windows(x.shape[-rank:], kernel_size, stride, padding, dilation, ceil_mode)
+    return _backward(rank, grad, x, indices, over)
+
+
+def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
+    """Even windows are plain pooling; uneven ones are gathered, one axis after the other."""
+    over = even_windows(x.shape[-rank:], output_size)
+    if over is not None:
+        values = window_max(x, over)
+        return values, _indices(x, values, over)
+    values, indices = x, jnp.zeros(x.shape, jnp.int64)
+    plane = 1
+    for dim in range(-1, -rank - 1, -1):
+        size, out = x.shape[dim], output_size[dim]
+        starts, ends = adaptive_bounds(size, out)
+        # Repeating a window's last element pads it without changing its first maximum.
+        members = np.minimum(starts[:, None] + np.arange((ends - starts).max()), ends[:, None] - 1)
+        axis = values.ndim + dim
+        indices += plane * lax.broadcasted_iota(jnp.int64, values.shape, axis)
+        plane *= size
+        values, indices = (jnp.take(a, members, axis) for a in (values, indices))
+        first = jnp.argmax(values, axis + 1, keepdims=True)
+        values, indices = (
+            jnp.take_along_axis(a, first, axis + 1).squeeze(axis + 1) for a in (values, indices)
+        )
+    return values, indices
+
+
+def adaptive_max_pool_backward(rank: int, grad: Array, x: Array, indices: Array) -> Array:
+    return _backward(rank, grad, x, indices, even_windows(x.shape[-rank:], grad.shape[-rank:]))
+
+
+for _rank, _rules in {
+    2: {
+        aten.max_pool2d_with_indices.default: max_pool_with_indices,
+        aten.max_pool2d_with_indices_backward.default: max_pool_with_indices_backward,
+        aten.adaptive_max_pool2d.default: adaptive_max_pool,
+        aten.adaptive_max_pool2d_backward.default: adaptive_max_pool_backward,
+    },
+    3: {
+        aten.max_pool3d_with_indices.default: max_pool_with_indices,
+        aten.max_pool3d_with_indices_backward.default: max_pool_with_indices_backward,
+        aten.adaptive_max_pool3d.default: adaptive_max_pool,
+        aten.adaptive_max_pool3d_backward.default: adaptive_max_pool_backward,
+    },
+}.items():
+    for _op, _rule in _rules.items():
+        lower(_op)(partial(_rule, _rank))
+
+
+def _indices(x: Array, values: Array, over: Windows) -> Array:
+    if prod(over.kernel) > _MOST_COMPARISONS:
+        return _indices_by_pairs(x, over)
+    lead = x.ndim - over.rank
+    padding = [(0, 0, 0)] * lead + [(low, high, 0) for low, high in over.padding]
+    padded = lax.pad(x, lowest(x.dtype), padding)
+    unset = prod(over.kernel)
+    place = jnp.full(values.shape, unset, jnp.int32)
+    # From the last place to the first: the first equal one stays, of NaNs the last.
+    for number, element in reversed(list(enumerate(_places(padded, over)))):
+        found = (element == values) | ((element != element) & (place == unset))
+        place = jnp.where(found, number, place)
+    indices = jnp.zeros(values.shape, jnp.int32)
+    for axis, coordinate in enumerate(jnp.unravel_index(place, over.kernel)):
+        out = np.arange(over.out_sizes[axis], dtype=np.int32)
+        start = out * over.stride[axis] - over.padding[axis][0]
+        # A window of lowest values alone matches its padding first; eager takes the first element.
+        first = -(np.minimum(start, 0) // over.dilation[axis])
+        column = (-1, *[1] * (over.rank - 1 - axis))
+        coordinate = jnp.maximum(coordinate, first.reshape(column)) * over.dilation[axis]
+        indices = indices * over.sizes[axis] + coordinate + start.reshape(column)
+    return indices.astype(jnp.int64)
+
+
+def _places(padded: Array, over: Windows) -> list[Array]:
+    """For each place in a window, in row-major order, that element of all windows."""
+    slices = [padded]
+    for axis in range(over.rank):
+        slices = [part for whole in slices for part in window_slices(whole, axis, over)]
+    return slices
+
+
+def _indices_by_pairs(x: Array, over: Windows) -> Array:
+    """The indices from one window reduction of (value, index) pairs."""
+    plane = lax.iota(jnp.int32, prod(over.sizes)).reshape(over.sizes)
+    indices = jnp.broadcast_to(plane, x.shape)
+
+    def later_wins(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+        (a, i), (b, j) = left, right
+        of_nans = (b != b) & ((a == a) | (j > i))
+        right_wins = (b > a) | ((b == a) & (j < i)) | of_nans
+        return jnp.where(right_wins, b, a), jnp.where(right_wins, j, i)
+
+    nowhere = np.int32(np.iinfo(np.int32).max)
+    initial = (lowest(x.dtype), nowhere)
+    _, found = lax.reduce_window((x, indices), initial, later_wins, **window_arguments(x, over))
+    return found.astype(jnp.int64)
+
+
+def _backward(rank: int, grad: Array, x: Array, indices: Array, over: Windows | None) -> Array:
+    scatter = partial(_scatter, rank)
+    if over is None or any(d > 1 for d in over.dilation):
+        return scatter(grad, x, indices)
+    select = partial(_select_and_scatter, over)
+    return lax.platform_dependent(grad, x, indices, tpu=select, default=scatter)
+
+
+def _select_and_scatter(over: Windows, grad: Array, x: Array, indices: Array) -> Array:
+    _, transpose = jax.vjp(lambda x: max_by_windows(x, over), x)
+    return transpose(grad)[0]
+
+
+def _scatter(rank: int, grad: Array, x: Array, indices: Array) -> Array:
+    planes = prod(x.shape[:-rank])
+    flat = jnp.zeros((planes, prod(x.shape[-rank:])), dtypes.accumulation(x.dtype))
+    rows = lax.broadcasted_iota(jnp.int32, (planes, prod(grad.shape[-rank:])), 0)
+    columns = indices.reshape(rows.shape).astype(jnp.int32)
+    updates = grad.reshape(rows.shape).astype(flat.dtype)
+    flat = flat.at[rows, columns].add(updates, mode="promise_in_bounds")
+    return flat.reshape(x.shape).astype(x.dtype)
