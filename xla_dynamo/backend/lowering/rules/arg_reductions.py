@@ -1,0 +1,57 @@
+"""Reductions that also give positions: argmax, max.dim and the like.
+
+Positions are those of the first extremum, or of the first NaN. Values and positions are separate
+reductions: XLA drops the one that is not used and fuses the two where both are.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..registry import lower
+from ._dims import at_least_1d, axis
+from .reductions import amax, amin
+
+aten = torch.ops.aten
+
+_ARG = {"max": lax.argmax, "min": lax.argmin}
+
+
+def _position(name: str, x: jax.Array, dim: int | None, keepdim: bool) -> jax.Array:
+    source = x.reshape(-1) if dim is None else at_least_1d(x)
+    over = axis(dim or 0, source.ndim)
+    if x.size == 0:
+        result = jnp.zeros([size for d, size in enumerate(source.shape) if d != over], np.int32)
+    else:
+        source = source.astype(np.int8) if source.dtype == np.bool_ else source
+        dtype = np.int32 if source.shape[over] < 2**31 else np.int64
+        result = _ARG[name](source, over, dtype)
+    if keepdim and x.ndim:
+        shape = [1] * x.ndim if dim is None else list(source.shape)
+        shape[over] = 1
+        return result.reshape(shape)
+    return result.reshape(()) if x.ndim == 0 else result
+
+
+@lower(aten.argmax.default)
+def argmax(x: jax.Array, dim: int | None = None, keepdim: bool = False) -> jax.Array:
+    return _position("max", x, dim, keepdim)
+
+
+@lower(aten.argmin.default)
+def argmin(x: jax.Array, dim: int | None = None, keepdim: bool = False) -> jax.Array:
+    return _position("min", x, dim, keepdim)
+
+
+@lower(aten.max.dim)
+def max_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+    return amax(x, [dim], keepdim), _position("max", x, dim, keepdim)
+
+
+@lower(aten.min.dim)
+def min_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+    return amin(x, [dim], keepdim), _position("min", x, dim, keepdim)

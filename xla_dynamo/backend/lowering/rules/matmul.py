@@ -1,0 +1,124 @@
+"""Matrix products: one dot_general each.
+
+16-bit floats accumulate in float32 and are rounded once, after alpha and beta. An accumulator
+scaled by beta=0 is not read: its NaNs do not reach the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..dtypes import accumulation
+from ..registry import lower
+from ._promotion import cast
+
+aten = torch.ops.aten
+
+Number = float | complex
+
+
+def product(
+    first: jax.Array, second: jax.Array, contract: tuple[int, int], batch: Sequence[int] = ()
+) -> jax.Array:
+    """dot_general over one pair of axes, in the accumulation dtype; results are not rounded."""
+    numbers = (((contract[0],), (contract[1],)), (tuple(batch), tuple(batch)))
+    if first.dtype == np.bool_:
+        return lax.dot_general(first.astype(np.int32), second.astype(np.int32), numbers) != 0
+    dtype = accumulation(first.dtype)
+    return lax.dot_general(first, second, numbers, preferred_element_type=dtype)
+
+
+@lower(aten.mm.default)
+def mm(x: jax.Array, y: jax.Array) -> jax.Array:
+    return product(x, y, (1, 0)).astype(x.dtype)
+
+
+@lower(aten._int_mm.default)
+def int_mm(x: jax.Array, y: jax.Array) -> jax.Array:
+    return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=np.int32)
+
+
+@lower(aten.bmm.default)
+def bmm(x: jax.Array, y: jax.Array) -> jax.Array:
+    return product(x, y, (2, 1), (0,)).astype(x.dtype)
+
+
+@lower(aten.mv.default)
+def mv(x: jax.Array, vector: jax.Array) -> jax.Array:
+    return product(x, vector, (1, 0)).astype(x.dtype)
+
+
+@lower(aten.dot.default)
+def dot(x: jax.Array, y: jax.Array) -> jax.Array:
+    return product(x, y, (0, 0)).astype(x.dtype)
+
+
+@lower(aten.vdot.default)
+def vdot(x: jax.Array, y: jax.Array) -> jax.Array:
+    return product(jnp.conj(x), y, (0, 0)).astype(x.dtype)
+
+
+@lower(aten.matmul.default)
+def matmul(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.matmul(x, y, preferred_element_type=accumulation(x.dtype)).astype(x.dtype)
+
+
+@lower(aten.addmm.default)
+def addmm(
+    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
+) -> jax.Array:
+    return _accumulate(bias, product(x, y, (1, 0)), beta, alpha)
+
+
+@lower(aten.addmv.default)
+def addmv(
+    bias: jax.Array, x: jax.Array, vector: jax.Array, *, beta: Number = 1, alpha: Number = 1
+) -> jax.Array:
+    return _accumulate(bias, product(x, vector, (1, 0)), beta, alpha)
+
+
+@lower(aten.baddbmm.default)
+def baddbmm(
+    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
+) -> jax.Array:
+    return _accumulate(bias, product(x, y, (2, 1), (0,)), beta, alpha)
+
+
+@lower(aten.addbmm.default)
+def addbmm(
+    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
+) -> jax.Array:
+    numbers = (((0, 2), (0, 1)), ((), ()))
+    dtype = accumulation(x.dtype)
+    total = lax.dot_general(x, y, numbers, preferred_element_type=dtype)
+    return _accumulate(bias, total, beta, alpha)
+
+
+@lower(aten.addr.default)
+def addr(
+    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
+) -> jax.Array:
+    dtype = jnp.promote_types(x.dtype, y.dtype)
+    outer = cast(x, accumulation(dtype))[:, None] * cast(y, accumulation(dtype))[None, :]
+    return _accumulate(bias, outer, beta, alpha)
+
+
+def _accumulate(bias: jax.Array, value: jax.Array, beta: Number, alpha: Number) -> jax.Array:
+    """beta * bias + alpha * value in the dtype of `value`, rounded to that of `bias`."""
+    result = bias.dtype
+    if value.dtype == np.bool_:
+        return (value & bool(alpha)) | (bias & bool(beta))
+    dtype = jnp.promote_types(value.dtype, result)
+    value = value.astype(dtype)
+    if alpha != 1:
+        value = value * cast(alpha, dtype)
+    if beta != 0:
+        bias = bias.astype(dtype)
+        value = value + (bias if beta == 1 else bias * cast(beta, dtype))
+    return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, bias.shape)).astype(result)

@@ -1,0 +1,204 @@
+"""Reductions over dims: sum, mean, prod, amax, any, var, logsumexp and their relatives.
+
+Each is one or two lax reductions in eager's accumulation dtype (float32 for 16-bit floats, int64
+for integers). Maxima and minima propagate NaN. No dims, and an empty list of dims, mean all dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from ..dtypes import accumulation, to_numpy
+from ..registry import lower
+from ._dims import axes
+from ._promotion import cast, floating, is_complex, is_inexact
+
+aten = torch.ops.aten
+
+Dims = Sequence[int] | int | None
+
+
+def _summands(x: jax.Array, dtype: torch.dtype | None) -> tuple[jax.Array, np.dtype]:
+    """`x` in its accumulation dtype, and the dtype of its sum."""
+    result = to_numpy(dtype) if dtype else x.dtype
+    if dtype is None and not is_inexact(x.dtype):
+        result = np.dtype(np.int64)
+    return cast(cast(x, result), accumulation(result)), result
+
+
+@lower(aten.sum.default)
+def sum_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
+    return sum_dims(x, None, dtype=dtype)
+
+
+@lower(aten.sum.dim_IntList)
+def sum_dims(
+    x: jax.Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> jax.Array:
+    summands, result = _summands(x, dtype)
+    return jnp.sum(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
+
+
+@lower(aten.nansum.default)
+def nansum(
+    x: jax.Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> jax.Array:
+    if is_inexact(x.dtype):
+        x = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
+    return sum_dims(x, dims, keepdim, dtype=dtype)
+
+
+@lower(aten.prod.default)
+def prod_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
+    summands, result = _summands(x, dtype)
+    return jnp.prod(summands).astype(result)
+
+
+@lower(aten.prod.dim_int)
+def prod_dim(
+    x: jax.Array, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> jax.Array:
+    summands, result = _summands(x, dtype)
+    return jnp.prod(summands, axes(dim, x.ndim), keepdims=keepdim).astype(result)
+
+
+@lower(aten.mean.default)
+def mean_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
+    return mean_dims(x, None, dtype=dtype)
+
+
+@lower(aten.mean.dim)
+def mean_dims(
+    x: jax.Array, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> jax.Array:
+    summands, result = _summands(x, dtype)
+    return jnp.mean(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
+
+
+@lower(aten.nanmean.default)
+def nanmean(
+    x: jax.Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> jax.Array:
+    summands, result = _summands(x, dtype)
+    return jnp.nanmean(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
+
+
+def _extremum(
+    function: Callable[..., jax.Array], x: jax.Array, dims: Dims, keepdim: bool
+) -> jax.Array:
+    over = axes(dims, x.ndim)
+    if x.size == 0 and all(x.shape[axis] for axis in over):
+        shape = [1 if d in over else n for d, n in enumerate(x.shape) if keepdim or d not in over]
+        return jnp.zeros(shape, x.dtype)
+    return function(x, over, keepdims=keepdim)
+
+
+@lower(aten.amax.default)
+def amax(x: jax.Array, dims: Dims = (), keepdim: bool = False) -> jax.Array:
+    return _extremum(jnp.max, x, dims, keepdim)
+
+
+@lower(aten.amin.default)
+def amin(x: jax.Array, dims: Dims = (), keepdim: bool = False) -> jax.Array:
+    return _extremum(jnp.min, x, dims, keepdim)
+
+
+@lower(aten.max.default)
+def max_all(x: jax.Array) -> jax.Array:
+    return jnp.max(x)
+
+
+@lower(aten.min.default)
+def min_all(x: jax.Array) -> jax.Array:
+    return jnp.min(x)
+
+
+@lower(aten.aminmax.default)
+def aminmax(
+    x: jax.Array, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[jax.Array, jax.Array]:
+    # Without a dim, keepdim keeps all of them.
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+
+
+@lower(aten.any.default, aten.any.dim, aten.any.dims)
+def any_(x: jax.Array, dims: Dims = None, keepdim: bool = False) -> jax.Array:
+    return jnp.any(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
+
+
+@lower(aten.all.default, aten.all.dim, aten.all.dims)
+def all_(x: jax.Array, dims: Dims = None, keepdim: bool = False) -> jax.Array:
+    return jnp.all(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
+
+
+def _quantified(dims: Dims, ndim: int) -> tuple[int, ...]:
+    """The axes of any and all, for which an empty list means no reduction."""
+    return () if dims is not None and dims == [] else axes(dims, ndim)
+
+
+@lower(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
+def count_nonzero(x: jax.Array, dims: Dims = None) -> jax.Array:
+    return jnp.sum(x != 0, axes(dims, x.ndim), dtype=np.int64)
+
+
+def _moments(
+    x: jax.Array, dims: Dims, correction: float | None, keepdim: bool
+) -> tuple[jax.Array, jax.Array]:
+    """Variance and mean, by the deviations from the mean: one pass for each."""
+    over = axes(dims, x.ndim)
+    x = cast(x, accumulation(x.dtype))
+    mean = jnp.mean(x, over, keepdims=True)
+    deviation = x - mean
+    if is_complex(x.dtype):
+        square = jnp.square(deviation.real) + jnp.square(deviation.imag)
+    else:
+        square = jnp.square(deviation)
+    count = int(np.prod([x.shape[axis] for axis in over]))
+    divisor = max(0, count - (1 if correction is None else correction))
+    total = jnp.sum(square, over, keepdims=keepdim)
+    # An array divisor: zero of them gives inf or nan, as in eager.
+    variance = total / jnp.asarray(divisor, total.dtype)
+    return variance, mean if keepdim else mean.reshape(variance.shape)
+
+
+@lower(aten.var.correction)
+def var(
+    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> jax.Array:
+    return _moments(x, dims, correction, keepdim)[0]
+
+
+@lower(aten.std.correction)
+def std(
+    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> jax.Array:
+    return jnp.sqrt(_moments(x, dims, correction, keepdim)[0])
+
+
+@lower(aten.var_mean.correction)
+def var_mean(
+    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[jax.Array, jax.Array]:
+    return _moments(x, dims, correction, keepdim)
+
+
+@lower(aten.std_mean.correction)
+def std_mean(
+    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[jax.Array, jax.Array]:
+    variance, mean = _moments(x, dims, correction, keepdim)
+    return jnp.sqrt(variance), mean
+
+
+@lower(aten.logsumexp.default)
+def logsumexp(x: jax.Array, dims: Dims, keepdim: bool = False) -> jax.Array:
+    over = axes(dims, x.ndim)
+    x = cast(x, accumulation(floating(x.dtype)))
+    if x.size == 0:
+        return jnp.log(jnp.sum(jnp.exp(x), over, keepdims=keepdim))
+    return jax.scipy.special.logsumexp(x, over, keepdims=keepdim)
