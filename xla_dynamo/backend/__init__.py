@@ -1,0 +1,48 @@
+"""torch.compile(model, backend="xla"): Dynamo's FX graph -> executables on an XLA device.
+
+Dynamo's graph
+  -> aot.compile        forward, backward and inference graphs of functional aten ops
+  -> program            one executable per combination of sizes; splits at what XLA cannot take
+  -> launch             FX -> StableHLO (lowering) -> executable (runtime) -> torch tensors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.fx import GraphModule
+
+
+def xla(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph captured by Dynamo: the `backend="xla"` of torch.compile.
+
+    `options` are the fields of `xla_dynamo.backend.options.Options`.
+
+    Raises:
+        OptionError: an unknown option or mode.
+        UnsupportedOp: an op cannot be lowered and options={"fallback": "error"} was given.
+    """
+    # Here, not above: naming the backend must import neither jax nor torch_mlir.
+    from . import aot, prng
+    from . import options as option_module
+    from .decompositions import decompositions
+    from .lowering.registry import RULES
+    from .program import make_program
+    from .runtime import pjrt
+
+    chosen = option_module.parse(options, mode)
+    pjrt.device(chosen.platform or pjrt.default_platform())
+    return aot.compile(
+        gm,
+        example_inputs,
+        compiler=lambda graph, info: make_program(graph, info, chosen),
+        decompositions=decompositions(),
+        joint_pass=lambda graph: prng.functionalize(graph, RULES.__contains__),
+    )

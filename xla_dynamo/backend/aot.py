@@ -39,7 +39,7 @@ class GraphInfo:
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
 
 
-def compile(  # noqa: A001
+def compile(
     module: GraphModule,
     example_inputs: Sequence[Any],
     *,

@@ -80,8 +80,9 @@ class Stages:
         """One file a stage, named after the graph."""
         folder.mkdir(parents=True, exist_ok=True)
         name = self.graph.replace("/", "_").replace(" ", "_").replace(".", "_")
-        for stage, suffix in zip(_STAGES, ("fx.py", "torch.mlir", "stablehlo.mlir", "hlo.txt"),
-                                 strict=True):
+        for stage, suffix in zip(
+            _STAGES, ("fx.py", "torch.mlir", "stablehlo.mlir", "hlo.txt"), strict=True
+        ):
             (folder / f"{name}.{suffix}").write_text(getattr(self, stage))
 
 

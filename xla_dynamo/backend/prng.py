@@ -50,8 +50,7 @@ def functionalize(module: GraphModule, supported: Any) -> None:
     first = next(node for node in module.graph.nodes if node.op != "placeholder")
     with module.graph.inserting_before(first):
         key = module.graph.call_function(new_key)
-    fake_mode = _fake_mode(module.graph)
-    with fake_mode:
+    with fake_mode(module.graph):
         key.meta["val"] = torch.empty(KEY_SHAPE, dtype=KEY_DTYPE)
     for index, node in enumerate(random):
         if node.kwargs.get("generator") is not None:
@@ -61,7 +60,8 @@ def functionalize(module: GraphModule, supported: Any) -> None:
     module.recompile()
 
 
-def _fake_mode(graph: Graph) -> Any:
+def fake_mode(graph: Graph) -> Any:
+    """The fake mode that the values in `graph` belong to."""
     for node in graph.nodes:
         value = node.meta.get("val")
         for leaf in value if isinstance(value, (tuple, list)) else (value,):

@@ -16,7 +16,7 @@ from typing import Any
 from torch.fx import Graph, Node
 
 from . import importer, linker, rules
-from .bodies import Body, Target, body_of
+from .bodies import Body, Target, body_of, has_rule
 from .native import is_native
 from .registry import Unsupported
 from .source import Location, location_of
@@ -33,13 +33,21 @@ class Lowered:
     module: Any
     torch_dialect: str
 
+    def canonical(self) -> str:
+        """The module as text without locations: the same program at another line is the same."""
+        return linker.text(self.module, locations=False)
+
     @property
     def stablehlo(self) -> str:
         return linker.text(self.module)
 
 
-def lower_graph(graph: Graph, target: Target, *, keep_text: bool = False) -> Lowered:
+def lower_graph(
+    graph: Graph, target: Target, *, keep_text: bool = False, native: bool = True
+) -> Lowered:
     """Lower `graph`: placeholders and results are tensors with static shapes in meta["val"].
+
+    With `native=False`, ops that have a rule do not go to torch-mlir.
 
     Raises:
         Unsupported: a node has no lowering.
@@ -49,7 +57,9 @@ def lower_graph(graph: Graph, target: Target, *, keep_text: bool = False) -> Low
     bodies: dict[str, tuple[Body, Location]] = {}
     names: dict[tuple[Body, Location], str] = {}
     for node in graph.nodes:
-        if node.op != "call_function" or not _is_op(node) or is_native(node):
+        if node.op != "call_function" or not _is_op(node):
+            continue
+        if is_native(node) and (native or not has_rule(node)):
             continue
         called = body_of(node, target), location_of(node)
         name = names.setdefault(called, f"{called[0].name}.{len(names)}")

@@ -7,7 +7,6 @@ same op, operand shapes and static arguments share one body, across graphs and t
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from jax.extend.mlir import passmanager
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from ..prng import call as random_call
 from . import dtypes
 from .registry import RULES, Unsupported
 
@@ -62,7 +62,7 @@ def body_of(node: Node, target: Target) -> Body:
     Raises:
         Unsupported: there is no rule, or the rule does not cover these arguments.
     """
-    if node.target not in RULES:
+    if not has_rule(node):
         raise Unsupported("no lowering is known for this op")
     key = _signature(node, target)
     found = _bodies.get(key)
@@ -77,6 +77,16 @@ def body_of(node: Node, target: Target) -> Body:
     if isinstance(found, Unsupported):
         raise found
     return found
+
+
+def op_of(node: Node) -> Any:
+    """The aten op of a node, also where a PRNG key was threaded through it."""
+    return node.args[0] if node.target is random_call else node.target
+
+
+def has_rule(node: Node) -> bool:
+    """Whether a JAX rule lowers this op, if not all its arguments."""
+    return op_of(node) in RULES and RULES[op_of(node)].random == (node.target is random_call)
 
 
 def output_values(node: Node) -> list[Any]:
@@ -124,7 +134,7 @@ def _lower(node: Node, target: Target) -> Body | Unsupported:
 
 
 def _symbol(node: Node) -> str:
-    return str(node.target).replace("::", ".").replace(".default", "")
+    return str(op_of(node)).replace("::", ".").replace(".default", "")
 
 
 def _shape_struct(operand: Node) -> jax.ShapeDtypeStruct:
@@ -138,9 +148,8 @@ def _as_function(
     """The rule as a function of the tensor operands only, with outputs as `values` say."""
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
-    rule = RULES[node.target].function
+    rule = _keyed if node.target is random_call else RULES[node.target].function
 
-    @functools.wraps(rule)
     def function(*tensors: jax.Array) -> list[jax.Array]:
         filled = list(leaves)
         for position, tensor in zip(positions, tensors, strict=True):
@@ -150,9 +159,13 @@ def _as_function(
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         return [_as_declared(results[i], v) for i, v in zip(outputs, values, strict=True)]
 
-    # functools.wraps would make jax look through to the rule's own signature.
-    del function.__wrapped__
     return function
+
+
+def _keyed(op: Any, index: int, key: jax.Array, *args: Any, **kwargs: Any) -> Any:
+    """A random rule with the key of this op: the graph's key and the op's index in the graph."""
+    own = jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), index)
+    return RULES[op].function(jax.random.key_data(own), *args, **kwargs)
 
 
 def _as_declared(array: Any, value: torch.Tensor) -> jax.Array:

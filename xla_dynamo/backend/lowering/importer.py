@@ -8,7 +8,8 @@ and the names of torch-mlir's passes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,9 +28,7 @@ from .source import location_of
 
 _stablehlo.register_stablehlo_passes()
 
-_SIMPLIFY_TORCH = (
-    "builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=%s})"
-)
+_SIMPLIFY_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=%s})"
 # torch-backend-to-stablehlo-backend-pipeline without its verifier, which refuses func.call.
 _TORCH_TO_STABLEHLO = (
     "builtin.module("
@@ -61,10 +60,24 @@ def import_graph(graph: Graph, calls: Mapping[Node, str]) -> ir.Module:
     torch_dialect.register_dialect(context)
     importer = _Importer(context, calls)
     try:
-        importer.import_stateless_graph(graph, func_name="main")
+        with _as_ops(calls):
+            importer.import_stateless_graph(graph, func_name="main")
     except Exception as error:
         raise ImportRefused(f"torch-mlir cannot import this graph: {error}") from error
     return importer.module
+
+
+@contextlib.contextmanager
+def _as_ops(calls: Iterable[Node]) -> Iterator[None]:
+    """FxImporter dispatches on the target's type before it asks us: show it an op throughout."""
+    targets = {node: node.target for node in calls}
+    for node in targets:
+        node.target = torch.ops.aten.alias.default
+    try:
+        yield
+    finally:
+        for node, target in targets.items():
+            node.target = target
 
 
 def text(module: ir.Module) -> str:

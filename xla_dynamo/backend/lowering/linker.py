@@ -49,9 +49,11 @@ def link(main: bytes, bodies: Mapping[str, tuple[Body, Location]], precision: st
     return module
 
 
-def text(module: ir.Module) -> str:
-    """The module as MLIR text with locations."""
-    return module.operation.get_asm(enable_debug_info=True, large_elements_limit=64)
+def text(module: ir.Module, *, locations: bool = True) -> str:
+    """The module as MLIR text."""
+    if locations:
+        return module.operation.get_asm(enable_debug_info=True, large_elements_limit=64)
+    return module.operation.get_asm(enable_debug_info=False)
 
 
 def _fresh_context() -> ir.Context:
@@ -97,6 +99,3 @@ def _set_precision(operation: Any, precision: str) -> None:
     if isinstance(element, ir.F32Type):
         attribute = stablehlo.PrecisionAttr.get(precision)
         operation.attributes["precision_config"] = ir.ArrayAttr.get([attribute, attribute])
-
-
-

@@ -1,0 +1,21 @@
+"""Which aten ops PyTorch's own decompositions take apart before anything is lowered.
+
+An op keeps its node where a rule or torch-mlir lowers it better than its decomposition would.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch._decomp import core_aten_decompositions
+
+from .lowering import rules  # noqa: F401  (fills RULES)
+from .lowering.registry import RULES
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The table handed to AOTAutograd: the core decompositions, less the ops that have a rule."""
+    return {op: how for op, how in core_aten_decompositions().items() if op not in RULES}

@@ -1,0 +1,113 @@
+"""Steps over numbered registers: how a graph that is split runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from . import metrics
+from .partition import Eager, Segment
+
+Run = Callable[[list[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """`run` takes the values of registers `inputs` and fills `outputs`; `release` are done with."""
+
+    run: Run
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    release: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs `steps` over the arguments, then picks `results`: (True, register) or (False, value)."""
+
+    registers: int
+    steps: tuple[Step, ...]
+    results: tuple[tuple[bool, Any], ...]
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        values = arguments + [None] * (self.registers - len(arguments))
+        arguments.clear()
+        for step in self.steps:
+            outputs = step.run([values[i] for i in step.inputs])
+            for register in step.release:
+                values[register] = None
+            for register, value in zip(step.outputs, outputs, strict=True):
+                values[register] = value
+        return [values[item] if held else item for held, item in self.results]
+
+
+def build(
+    graph: Graph,
+    steps: Sequence[Segment | Eager],
+    compile_segment: Callable[[Segment], Run],
+    constant: Callable[[Node], Any],
+) -> Plan:
+    """A plan that runs `steps` of `graph`; `constant` gives the value of a get_attr node."""
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    runs: list[tuple[Run, list[Node], list[Node]]] = []
+    for step in steps:
+        if isinstance(step, Segment):
+            run = compile_segment(step)
+            inputs, outputs = list(step.inputs), list(step.outputs)
+        else:
+            inputs = [n for n in step.node.all_input_nodes if n.op != "get_attr"]
+            run, outputs = _run_eagerly(step.node, inputs, constant), [step.node]
+        runs.append((run, inputs, outputs))
+        nodes.extend(outputs)
+    register = {node: i for i, node in enumerate(nodes)}
+    results = graph.output_node().args[0]
+    kept = {register[r] for r in results if isinstance(r, Node)}  # type: ignore[union-attr]
+    return Plan(
+        len(nodes),
+        tuple(_with_releases(runs, register, kept)),
+        tuple(
+            (True, register[r]) if isinstance(r, Node) else (False, r)
+            for r in results  # type: ignore[union-attr]
+        ),
+    )
+
+
+def _with_releases(
+    runs: Sequence[tuple[Run, list[Node], list[Node]]], register: dict[Node, int], kept: set[int]
+) -> list[Step]:
+    seen = set(kept)
+    steps = []
+    for run, inputs, outputs in reversed(runs):
+        taken = tuple(register[node] for node in inputs)
+        last_use = tuple({i for i in taken if i not in seen})
+        seen.update(taken)
+        steps.append(Step(run, taken, tuple(register[node] for node in outputs), last_use))
+    return steps[::-1]
+
+
+def _run_eagerly(node: Node, inputs: Sequence[Node], constant: Callable[[Node], Any]) -> Run:
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    position = {source: i for i, source in enumerate(inputs)}
+    target: Any = node.target
+    schema = getattr(target, "_schema", None)
+    counter = f"fallback.{schema.name}" if schema else None
+
+    def run(values: list[Any]) -> Sequence[Any]:
+        if counter:
+            metrics.count(counter)
+        filled = [
+            leaf
+            if not isinstance(leaf, Node)
+            else constant(leaf)
+            if leaf.op == "get_attr"
+            else values[position[leaf]]
+            for leaf in leaves
+        ]
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        return (target(*args, **kwargs),)
+
+    return run

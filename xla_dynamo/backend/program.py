@@ -1,0 +1,282 @@
+"""One FX graph of AOTAutograd -> a callable that compiles once per combination of sizes.
+
+The hit path of a graph with static shapes is a call; of one with symbolic sizes, a look-up in a
+dictionary by those sizes.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from xla_dynamo.config import config
+from xla_dynamo.errors import CompileError, UnsupportedOp
+
+from . import metrics, partition, plan, prng
+from .aot import GraphInfo
+from .launch import Request, compile_launch
+from .lowering import Target, Unsupported, reason_unsupported
+from .lowering.source import location_of
+from .options import Options
+from .runtime import pjrt
+from .specialize import Symbols, find_symbols, specialize, tidy
+
+Run = Callable[[list[Any]], Sequence[Any]]
+
+
+def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
+    """A boxed callable for `module`: it takes a list of arguments and may clear it."""
+    constants = _lift_constants(module)
+    keys = _lift_keys(module.graph)
+    arguments = len(info.argument_names)
+    # Lifted constants are tensors that come again at every call.
+    info = GraphInfo(
+        info.name,
+        info.argument_names + ("constant",) * len(constants) + ("PRNG key",) * keys,
+        info.static | set(range(arguments, arguments + len(constants))),
+        info.visible,
+    )
+    run = _program(module.graph, module, info, options)
+    if not constants and not keys:
+        return run
+
+    def with_extras(args: list[Any]) -> Sequence[Any]:
+        args.extend(constants)
+        args.extend(prng.new_key() for _ in range(keys))
+        return run(args)
+
+    return with_extras
+
+
+def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Options) -> Run:
+    """Split at ops whose output shape depends on data: what follows them waits for real sizes."""
+    dynamic = {node: "its output shape depends on data" for node in graph.nodes if _unbacked(node)}
+    if not dynamic:
+        return _Program(graph, module, info, options)
+    _report(dynamic, options)
+    names = iter(range(len(graph.nodes)))
+
+    def compile_segment(segment: partition.Segment) -> Run:
+        part = GraphInfo(
+            f"{info.name} part {next(names)}",
+            tuple(node.name for node in segment.inputs),
+            frozenset(),
+            len(segment.outputs),
+        )
+        return _Program(segment.graph, module, part, options)
+
+    steps = partition.split(graph, dynamic)
+    return plan.build(graph, steps, compile_segment, lambda n: _attribute(module, n))
+
+
+class _Program:
+    """The executables of one graph, by the values of its symbolic sizes."""
+
+    def __init__(
+        self, graph: Graph, module: GraphModule, info: GraphInfo, options: Options
+    ) -> None:
+        self._graph = graph
+        self._module = module
+        self._info = info
+        self._options = options
+        self._symbols: Symbols = find_symbols(graph)
+        self._table: collections.OrderedDict[tuple[int, ...], Run] = collections.OrderedDict()
+        self._compiled = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        symbols = self._symbols
+        key = symbols.key(arguments) if symbols.sources else ()
+        run = self._table.get(key) or self._compile(key, arguments)
+        if symbols.runtime_ints:
+            for position in symbols.runtime_ints:
+                arguments[position] = torch.tensor(arguments[position])
+        return run(arguments)
+
+    def _compile(self, key: tuple[int, ...], arguments: list[Any]) -> Run:
+        with self._lock:
+            if key in self._table:
+                return self._table[key]
+            reason = self._reason(key)
+            if self._symbols.sources or self._symbols.runtime_ints:
+                graph = specialize(self._graph, arguments, self._symbols)
+            else:
+                graph = torch.fx.Graph()
+                graph.output(graph.graph_copy(self._graph, {}))
+                tidy(graph)
+            run = _compile_static(graph, self._module, self._info, self._options, reason)
+            self._table[key] = run
+            self._compiled += 1
+            # Oldest first: keys that are still in use come back, at the price of a compile.
+            while len(self._table) > self._options.max_executables:
+                self._table.popitem(last=False)
+            if self._compiled >= config().recompile_warning:
+                self._warn(reason)
+            return run
+
+    def _reason(self, key: tuple[int, ...]) -> str:
+        """Which argument and dimension differ from the most similar key seen."""
+        if not self._compiled:
+            return "first call"
+        nearest = min(self._table, key=lambda old: sum(a != b for a, b in zip(old, key)))
+        changes = []
+        for (position, dimension), old, new in zip(self._symbols.sources, nearest, key):
+            if old != new:
+                name = self._info.argument_names[position]
+                where = f"{name} dimension {dimension}" if dimension is not None else name
+                changes.append(f"{where} changed from {old} to {new}")
+        return ", ".join(changes) or "the executable had been evicted"
+
+    def _warn(self, reason: str) -> None:
+        first = next((n for n in self._graph.nodes if n.op == "call_function"), None)
+        metrics.warn_once(
+            ("recompile", id(self)),
+            f"{self._info.name} (first op at {location_of(first) if first else '?'}) was compiled "
+            f"{self._compiled} times. Last: {reason}. XLA needs one executable per shape: pad that "
+            "argument to a few fixed sizes, or drop the last short batch (drop_last=True).",
+            metrics.RecompileWarning,
+        )
+
+
+def _compile_static(
+    graph: Graph, module: GraphModule, info: GraphInfo, options: Options, reason: str
+) -> Run:
+    """Compile a graph with static shapes, split at what cannot be lowered."""
+    target = Target(options.platform or pjrt.default_platform(), options.matmul_precision)
+    refused = _refused(graph, target)
+    if not refused:
+        request = Request(info.name, reason, info.static, info.visible, options)
+        return _or_eager(graph, request)
+    _report(refused, options)
+    placeholders = {n: i for i, n in enumerate(n for n in graph.nodes if n.op == "placeholder")}
+    visible = set(graph.output_node().args[0][: info.visible])  # type: ignore[index]
+    parts = iter(range(len(graph.nodes)))
+
+    def compile_segment(segment: partition.Segment) -> Run:
+        resident = frozenset(
+            i for i, n in enumerate(segment.inputs) if placeholders.get(n) in info.static
+        )
+        strided = any(n in visible for n in segment.outputs)
+        name = f"{info.name} part {next(parts)}"
+        outputs = len(segment.outputs) if strided else 0
+        return _or_eager(segment.graph, Request(name, reason, resident, outputs, options))
+
+    steps = partition.split(graph, refused)
+    return plan.build(graph, steps, compile_segment, lambda n: _attribute(module, n))
+
+
+def _or_eager(graph: Graph, request: Request) -> Run:
+    """The launch of `graph`; if a compiler refuses it, the graph in eager PyTorch, and a warning."""
+    eager = GraphModule({}, _copy(graph))
+    try:
+        return compile_launch(graph, request)
+    except (CompileError, Unsupported) as error:
+        if request.options.fallback == "error":
+            raise UnsupportedOp(f"{request.name} cannot be compiled: {error}") from error
+        metrics.warn_once(
+            ("graph", str(error)),
+            f"{request.name} runs on the CPU in eager PyTorch: {error}",
+            metrics.FallbackWarning,
+        )
+
+        def run(arguments: list[Any]) -> Sequence[Any]:
+            metrics.count("fallback.graph")
+            return eager(*arguments)
+
+        return run
+
+
+def _copy(graph: Graph) -> Graph:
+    new = Graph()
+    new.output(new.graph_copy(graph, {}))
+    return new
+
+
+def _refused(graph: Graph, target: Target) -> dict[Node, str]:
+    refused = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and getattr(node.target, "__name__", "") != "getitem":
+            reason = reason_unsupported(node, target)
+            if reason is not None:
+                refused[node] = reason
+    return refused
+
+
+def _report(refused: dict[Node, str], options: Options) -> None:
+    """Say once per op and line what runs on the CPU and why; or raise, if that is asked for."""
+    for node, reason in refused.items():
+        where = location_of(node)
+        line = f" ({where.code})" if where.code else ""
+        message = f"{node.target} at {where}{line} has no lowering to XLA here: {reason}."
+        if options.fallback == "error":
+            raise UnsupportedOp(f'{message} options={{"fallback": "cpu"}} would run it on the CPU.')
+        metrics.warn_once(
+            (node.target, where),
+            f"{message} It runs on the CPU in eager PyTorch between compiled parts.",
+            metrics.FallbackWarning,
+        )
+
+
+def _unbacked(node: Node) -> bool:
+    value = node.meta.get("val")
+    fresh = node.meta.get("unbacked_bindings")
+    return (
+        bool(fresh)
+        and node.op == "call_function"
+        and isinstance(
+            value, (torch.Tensor, tuple, list, torch.SymInt, torch.SymFloat, torch.SymBool)
+        )
+    )
+
+
+def _lift_constants(module: GraphModule) -> list[torch.Tensor]:
+    """Turn tensor attributes of `module` into trailing placeholders, and return their values."""
+    lifted: dict[str, Node] = {}
+    values: list[torch.Tensor] = []
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.op != "get_attr":
+            continue
+        value = _attribute(module, node)
+        if not isinstance(value, torch.Tensor):
+            continue
+        if node.target not in lifted:
+            placeholder = _append_placeholder(graph, f"constant_{len(values)}", node.meta)
+            if "val" not in placeholder.meta:
+                placeholder.meta["val"] = prng.fake_mode(graph).from_tensor(value)
+            lifted[node.target] = placeholder
+            values.append(value)
+        node.replace_all_uses_with(lifted[node.target])
+        graph.erase_node(node)
+    return values
+
+
+def _lift_keys(graph: Graph) -> int:
+    """Turn PRNG key nodes into trailing placeholders; how many."""
+    keys = [node for node in graph.nodes if node.target is prng.new_key]
+    for node in keys:
+        placeholder = _append_placeholder(graph, "prng_key", node.meta)
+        node.replace_all_uses_with(placeholder)
+        graph.erase_node(node)
+    return len(keys)
+
+
+def _append_placeholder(graph: Graph, name: str, meta: dict[str, Any]) -> Node:
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1:]
+    anchor = last[0].next if last else next(iter(graph.nodes))
+    with graph.inserting_before(anchor):
+        placeholder = graph.placeholder(name)
+    placeholder.meta = dict(meta)
+    return placeholder
+
+
+def _attribute(module: GraphModule, node: Node) -> Any:
+    value: Any = module
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value
