@@ -24,10 +24,10 @@ def check_rounding(op: Any, *args: Any, **kwargs: Any) -> None:
             continue
         assert got.shape == want.shape
         got = got.to(want.dtype)
-        if not want.dtype.is_floating_point:
+        if not want.dtype.is_floating_point or not want.numel():
             torch.testing.assert_close(got, want)
             continue
-        rounding = torch.finfo(want.dtype).eps * truth.abs().max()
+        rounding = 4 * torch.finfo(want.dtype).eps * truth.abs().max()
         bound = 2 * (want.double() - truth).abs().max() + rounding
         assert (got.double() - truth).abs().max() <= bound
 

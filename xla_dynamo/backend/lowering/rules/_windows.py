@@ -111,11 +111,11 @@ def window_max(x: Array, over: Windows) -> Array:
     return _per_platform(_max_by_slices, max_by_windows, over)(x)
 
 
-def lowest(dtype: Any) -> np.generic:
+def lowest(dtype: Any) -> np.ndarray:
     """The identity of the maximum."""
     if jnp.issubdtype(dtype, jnp.floating):
-        return np.array(-np.inf, dtype)[()]
-    return np.array(jnp.iinfo(dtype).min, dtype)[()]
+        return np.array(-np.inf, dtype)
+    return np.array(jnp.iinfo(dtype).min, dtype)
 
 
 def window_arguments(x: Array, over: Windows) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _spread(grad: Array, over: Windows) -> Array:
 
 def _per_platform(
     by_slices: Callable[..., Array], by_windows: Callable[..., Array], over: Windows
-) -> Callable[[Array], Array]:
+) -> Callable[[Array], Any]:
     by_windows = partial(by_windows, over=over)
     if max(over.kernel) > _MOST_SLICES:
         return by_windows
