@@ -1,1 +1,27 @@
-"""xla_dynamo"""
+"""Run PyTorch on XLA devices.
+
+    model = torch.compile(model, backend="xla")
+
+is all that most programs need; the entry point in pyproject.toml makes the backend known to
+PyTorch without this import. What is here: the backend as a callable, its errors, and what it
+compiled and why. Importing this imports neither jax nor torch_mlir and changes nothing.
+"""
+
+from __future__ import annotations
+
+from .backend import xla as xla
+from .backend.metrics import CompileRecord as CompileRecord
+from .backend.metrics import FallbackWarning as FallbackWarning
+from .backend.metrics import RecompileWarning as RecompileWarning
+from .backend.metrics import Stages as Stages
+from .backend.metrics import capture as capture
+from .backend.metrics import compiles as compiles
+from .backend.metrics import counters as counters
+from .backend.metrics import reset_metrics as reset_metrics
+from .errors import CompileError as CompileError
+from .errors import DeviceUnavailable as DeviceUnavailable
+from .errors import OptionError as OptionError
+from .errors import UnsupportedOp as UnsupportedOp
+from .errors import XlaDynamoError as XlaDynamoError
+
+__version__ = "0.1.0"

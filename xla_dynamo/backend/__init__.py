@@ -35,10 +35,12 @@ def xla(
     from .decompositions import decompositions
     from .lowering.registry import RULES
     from .program import make_program
+    from .recurrent import replace_recurrent
     from .runtime import pjrt
 
     chosen = option_module.parse(options, mode)
     pjrt.device(chosen.platform or pjrt.default_platform())
+    replace_recurrent(gm)
     return aot.compile(
         gm,
         example_inputs,

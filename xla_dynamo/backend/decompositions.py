@@ -9,13 +9,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch._decomp import core_aten_decompositions
 
 from .lowering import rules  # noqa: F401  (fills RULES)
 from .lowering.registry import RULES
 
+# The decomposition returns the attention matrix where its own backward expects the logsumexp.
+_WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
+
 
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table handed to AOTAutograd: the core decompositions, less the ops that have a rule."""
-    return {op: how for op, how in core_aten_decompositions().items() if op not in RULES}
+    kept = _WRONG | RULES.keys()
+    return {op: how for op, how in core_aten_decompositions().items() if op not in kept}

@@ -160,7 +160,7 @@ def _physical_order(node: Node) -> tuple[int, ...] | None:
 def _permuted(graph: Graph, before: Node, node: Node, order: tuple[int, ...]) -> Node:
     with graph.inserting_before(before):
         permuted = graph.call_function(aten.permute.default, (node, list(order)))
-    permuted.meta = dict(node.meta)
+    permuted.meta = {"stack_trace": node.meta.get("stack_trace")}
     value = node.meta["val"]
     with value.fake_mode:
         shape = [value.shape[d] for d in order]

@@ -123,9 +123,14 @@ class _Program:
         """Which argument and dimension differ from the most similar key seen."""
         if not self._compiled:
             return "first call"
-        nearest = min(self._table, key=lambda old: sum(a != b for a, b in zip(old, key)))
+
+        def distance(old: tuple[int, ...]) -> int:
+            return sum(a != b for a, b in zip(old, key, strict=True))
+
+        nearest = min(self._table, key=distance)
         changes = []
-        for (position, dimension), old, new in zip(self._symbols.sources, nearest, key):
+        sources = self._symbols.sources
+        for (position, dimension), old, new in zip(sources, nearest, key, strict=True):
             if old != new:
                 name = self._info.argument_names[position]
                 where = f"{name} dimension {dimension}" if dimension is not None else name
@@ -171,7 +176,7 @@ def _compile_static(
 
 
 def _or_eager(graph: Graph, request: Request) -> Run:
-    """The launch of `graph`; if a compiler refuses it, the graph in eager PyTorch, and a warning."""
+    """The launch of `graph`; if a compiler refuses it, eager PyTorch, and a warning."""
     eager = GraphModule({}, _copy(graph))
     try:
         return compile_launch(graph, request)

@@ -6,7 +6,6 @@ argument that no shape depends on (a scale, a step count) stays an argument: a 0
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,7 +132,6 @@ class _Specializer:
 
     def _placeholder(self, node: Node, position: int) -> Any:
         new = self._new.placeholder(node.name)
-        new.meta = dict(node.meta)
         argument = self._arguments[position]
         if isinstance(argument, torch.Tensor):
             with self._mode:
@@ -162,7 +160,7 @@ class _Specializer:
         if isinstance(value, (int, float, bool)):
             return value
         new = self._new.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
-        new.meta = {**node.meta, "val": value}
+        new.meta = {"stack_trace": node.meta.get("stack_trace"), "val": value}
         return new
 
     def _infer(self, node: Node, args: Any, kwargs: Any) -> Any:
@@ -190,8 +188,3 @@ def tidy(graph: Graph) -> None:
             graph.erase_node(node)
         elif node.target in _CHECKS:
             graph.erase_node(node)
-
-
-def elements(value: torch.Tensor) -> int:
-    """The number of elements of a (fake) tensor with a static shape."""
-    return math.prod(value.shape)
