@@ -1,11 +1,12 @@
 """Batch normalization and its gradients -> per-channel sums and one elementwise pass.
 
 Statistics are float32 for the 16-bit floats. Training with running statistics on images sums the
-distances to the running mean and their squares together: XLA fuses both sums into the convolution
-before them, where a variance about the true mean reads its output again (a quarter more bytes on a
-TPU). The distance keeps it accurate: it loses digits only where the batch's mean lies a hundred
-deviations from the running mean. That happens in tables of raw numbers, rarely in images, so
-inputs of rank 2 and 3 and those without running statistics take the variance about their own mean.
+distances to the running mean and their squares together: accelerators fuse both sums into the
+convolution before them, where a variance about the true mean reads its output again (a quarter more
+bytes on a TPU). The distance keeps it accurate: it loses digits only where the batch's mean lies
+many deviations from the running mean. That happens in tables of raw numbers, rarely in images, so
+inputs of rank 2 and 3, those without running statistics, and CPUs (where it gains little) take the
+variance about the batch's own mean.
 """
 
 from __future__ import annotations
@@ -188,13 +189,23 @@ def batch_norm_backward(
 
 def _statistics(x: Array, near: Array | None) -> tuple[Array, Array]:
     """Mean and biased variance of each channel; in one pass if some `near` mean is known."""
-    x, axes = x.astype(dtypes.accumulation(x.dtype)), _reduced(x)
+    x = x.astype(dtypes.accumulation(x.dtype))
     if near is None:
-        mean = jnp.mean(x, axes)
-        return mean, jnp.mean(jnp.square(x - _spread(mean, x)), axes)
+        return _about_mean(x)
     near = near.astype(x.dtype)
+    return lax.platform_dependent(
+        x, near, cpu=lambda x, near: _about_mean(x), default=_about_running_mean
+    )
+
+
+def _about_mean(x: Array) -> tuple[Array, Array]:
+    mean = jnp.mean(x, _reduced(x))
+    return mean, jnp.mean(jnp.square(x - _spread(mean, x)), _reduced(x))
+
+
+def _about_running_mean(x: Array, near: Array) -> tuple[Array, Array]:
     distance = x - _spread(near, x)
-    shift, square = jnp.mean(distance, axes), jnp.mean(jnp.square(distance), axes)
+    shift, square = (jnp.mean(a, _reduced(x)) for a in (distance, jnp.square(distance)))
     return near + shift, jnp.maximum(square - jnp.square(shift), 0)
 
 
