@@ -11,6 +11,12 @@ import xla_dynamo.backend.lowering.rules.average_pooling  # noqa: F401
 
 aten = torch.ops.aten
 
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
 # name: (input, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
 CASES = {
     "plain": ((2, 3, 8, 9), [2, 2], [2, 2], [0, 0], False, True, None),

@@ -1,8 +1,8 @@
 """Layer and group normalization and their gradients -> row statistics and elementwise passes.
 
 The variance is taken about the mean, as eager does: rows of a transformer can hold outliers that
-the one-pass formula would drown in. Statistics are float32 for the 16-bit floats. Gradients recompute
-the normalized input from the saved mean and inverse deviation.
+the one-pass formula would drown in. Statistics are float32 for the 16-bit floats. Gradients
+recompute the normalized input from the saved mean and inverse deviation.
 """
 
 from __future__ import annotations
