@@ -43,8 +43,6 @@ def linalg_vector_norm(
     if ord == 1:
         return jnp.sum(magnitude, over, keepdims=keepdim)
     if math.isinf(ord):
-        if x.size == 0 and ord > 0:
-            return jnp.sum(magnitude, over, keepdims=keepdim)
         return (amax if ord > 0 else amin)(magnitude, over, keepdim)
     total = jnp.sum(magnitude**ord, over, keepdims=keepdim)
     return total ** (1.0 / ord)

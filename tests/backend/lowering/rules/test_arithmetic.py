@@ -1,0 +1,170 @@
+"""Element-wise arithmetic, bits, comparisons and selections, against eager."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from opinfo_rules import check_samples
+from rule_harness import check, run
+
+from xla_dynamo.backend.lowering.registry import Unsupported
+
+aten = torch.ops.aten
+NAN, INF = float("nan"), float("inf")
+SPECIAL = [-INF, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, INF, NAN]
+FIRST, SECOND = torch.tensor(list(itertools.product(SPECIAL, repeat=2))).T
+INTEGERS = itertools.product([-7, -3, -1, 0, 1, 5, 100], [-5, -2, -1, 1, 3, 7])
+FIRST_INT, SECOND_INT = torch.tensor(list(INTEGERS)).T
+INTS = [torch.int64, torch.int32, torch.int8, torch.uint8]
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "op",
+    [
+        aten.remainder.Tensor,
+        aten.fmod.Tensor,
+        aten.floor_divide.default,
+        aten.div.Tensor,
+        aten.pow.Tensor_Tensor,
+        aten.maximum.default,
+        aten.minimum.default,
+        aten.fmax.default,
+        aten.fmin.default,
+        aten.clamp_min.Tensor,
+        aten.heaviside.default,
+        aten.atan2.default,
+        aten.hypot.default,
+        aten.copysign.Tensor,
+        aten.xlogy.Tensor,
+        aten.special_xlog1py.default,
+        aten.logaddexp.default,
+        aten.logaddexp2.default,
+        aten.nextafter.default,
+        aten.eq.Tensor,
+        aten.lt.Tensor,
+        aten.ge.Tensor,
+        aten.logical_xor.default,
+        aten.isclose.default,
+    ],
+)
+def test_non_finite_pairs(op: Any, dtype: torch.dtype) -> None:
+    check(op, FIRST.to(dtype), SECOND.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize(
+    "op",
+    [
+        aten.remainder.Tensor,
+        aten.fmod.Tensor,
+        aten.floor_divide.default,
+        aten.div.Tensor,
+        aten.pow.Tensor_Tensor,
+        aten.gcd.default,
+        aten.lcm.default,
+        aten.bitwise_xor.Tensor,
+        aten.bitwise_left_shift.Tensor,
+        aten.bitwise_right_shift.Tensor,
+        aten.atan2.default,
+    ],
+)
+def test_integer_pairs(op: Any, dtype: torch.dtype) -> None:
+    first, second = FIRST_INT.to(dtype), SECOND_INT.to(dtype)
+    if op in (aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor):
+        second = second % 7
+    check(op, first, second)
+
+
+def test_signed_integers_to_any_power() -> None:
+    base, exponent = torch.meshgrid(torch.arange(-4, 5), torch.arange(0, 70, 3), indexing="ij")
+    check(aten.pow.Tensor_Tensor, base, exponent)
+    check(aten.pow.Tensor_Tensor, torch.tensor([1, -1, -1, 5]), torch.tensor([-2, -3, -4, -1]))
+
+
+@pytest.mark.parametrize("mode", [None, "floor", "trunc"])
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTS])
+def test_rounded_division(dtype: torch.dtype, mode: str | None) -> None:
+    x, y = FIRST_INT.to(dtype), SECOND_INT.to(dtype)
+    check(aten.div.Tensor_mode, x, y, rounding_mode=mode)
+    check(aten.div.Scalar_mode, x, 3, rounding_mode=mode)
+    check(aten.div.Tensor_mode, x, torch.tensor(2.5), rounding_mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTS, torch.bool, torch.complex64])
+def test_numbers_and_mixed_dtypes(dtype: torch.dtype) -> None:
+    x = torch.tensor([[-3.0, 2.0], [0.0, 5.0]]).to(dtype)
+    ints = torch.tensor([2, 3], dtype=torch.int16)
+    for packet in (aten.add, aten.mul, aten.eq):
+        check(packet.Tensor, x, ints)
+        check(packet.Tensor, x, torch.tensor(2.5, dtype=torch.float64))
+        check(packet.Scalar, x, 2)
+        check(packet.Scalar, x, True)
+        check(packet.Scalar, x, 2.5)
+    check(aten.add.Tensor, x, x, alpha=2 if dtype != torch.bool else True)
+    if dtype != torch.bool:
+        check(aten.sub.Tensor, x, 1.5, alpha=2)
+        check(aten.rsub.Scalar, x, 4, 2)
+    check(aten.div.Tensor, x, 7)
+    check(aten.where.self, x != 0, x, torch.ones(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.complex64])
+@pytest.mark.parametrize("exponent", [2, 3, -1, -2, 0.5, -0.5, 0, 1.5, 17, 5.0])
+def test_constant_powers(exponent: float, dtype: torch.dtype) -> None:
+    check(aten.pow.Tensor_Scalar, torch.rand(20).add(0.3).to(dtype), exponent)
+    check(aten.pow.Scalar, exponent, torch.rand(20).to(dtype))
+
+
+def test_constant_powers_of_integers() -> None:
+    x = torch.tensor([-3, 0, 2, 11])
+    for exponent in (0, 1, 5, 40, 2.0, 0.5, 1.5):
+        check(aten.pow.Tensor_Scalar, x, exponent)
+    with pytest.raises(Unsupported, match="negative power"):
+        run(aten.pow.Tensor_Scalar, x, -2)
+
+
+def test_clamp() -> None:
+    x, low, high = FIRST[:30], torch.tensor(NAN), torch.tensor([1.0])
+    check(aten.clamp.default, x, -1, 2)
+    check(aten.clamp.default, x, 2, -1)
+    check(aten.clamp.default, x, None, 0.5)
+    check(aten.clamp.Tensor, x, low, high)
+    check(aten.clamp.Tensor, x.reshape(5, 6), torch.zeros(5, 1), torch.ones(6))
+    check(aten.clamp.default, torch.arange(-3, 3), -1.5, 2)
+    check(aten.clamp_max.default, torch.arange(5, dtype=torch.uint8), 3)
+
+
+def test_lerp_ends_exactly() -> None:
+    weight = torch.tensor([0.0, 0.3, 0.5, 1.0])
+    check(aten.lerp.Tensor, torch.full((4,), 1e8), torch.full((4,), 0.1), weight)
+    check(aten.lerp.Scalar, torch.randn(4).bfloat16(), torch.randn(4).bfloat16(), 0.7)
+
+
+def test_wide_shifts() -> None:
+    x = torch.tensor([-8, 8, 1], dtype=torch.int32)
+    for amount in (31, 32, 40):
+        check(aten.bitwise_right_shift.Tensor_Scalar, x, amount)
+        check(aten.bitwise_right_shift.Tensor_Scalar, x.to(torch.uint8), amount)
+    check(aten.bitwise_left_shift.Tensor_Scalar, x, 32)
+    check(aten.__rshift__.Scalar, x, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
+@pytest.mark.parametrize("name", ["addcmul", "lerp", "addcdiv", "eq", "masked_fill", "where"])
+def test_samples(name: str, dtype: torch.dtype) -> None:
+    if not (dtype == torch.int64 and name in ("lerp", "addcdiv")):
+        assert check_samples(name, dtype, limit=6)
+
+
+def test_membership() -> None:
+    x = torch.randint(0, 50, (4, 30))
+    for tests in (torch.arange(0, 50, 7), torch.arange(0, 300, 3), torch.zeros(0)):
+        check(aten.isin.Tensor_Tensor, x, tests)
+        check(aten.isin.Tensor_Tensor, x, tests, invert=True)
+    check(aten.isin.Tensor_Scalar, x, 3)
+    check(aten.isin.Tensor_Tensor, FIRST, torch.arange(-40.0, 40.0))

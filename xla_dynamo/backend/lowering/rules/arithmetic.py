@@ -1,0 +1,241 @@
+"""Arithmetic of two or more operands: add, mul, div with its roundings, pow, clamp, lerp, ...
+
+Operands are tensors of mixed dtypes or Python numbers, promoted as PyTorch does and computed by
+`compute`: integers exactly, 16-bit floats in float32 with one rounding at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..registry import Unsupported, lower
+from ._promotion import compute, is_array, is_inexact, promote, result_dtype
+
+aten = torch.ops.aten
+
+# A tensor of the graph or a Python number.
+Operand = Any
+
+
+@lower(aten.add.Tensor, aten.add.Scalar)
+def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
+    if result_dtype(x, y) == np.bool_:
+        return jnp.logical_or(x, jnp.logical_and(y, alpha))
+    return compute(lambda x, y: x + _scaled(y, alpha), x, y)
+
+
+@lower(aten.sub.Tensor, aten.sub.Scalar)
+def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
+    return compute(lambda x, y: x - _scaled(y, alpha), x, y)
+
+
+@lower(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
+    return sub(y, x, alpha)
+
+
+@lower(aten.mul.Tensor, aten.mul.Scalar)
+def mul(x: Operand, y: Operand) -> jax.Array:
+    return compute(jnp.multiply, x, y)
+
+
+@lower(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
+def div(x: Operand, y: Operand) -> jax.Array:
+    return compute(jnp.divide, x, y, to_float=True)
+
+
+@lower(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(x: Operand, y: Operand, *, rounding_mode: str | None) -> jax.Array:
+    if rounding_mode is None:
+        return div(x, y)
+    if rounding_mode == "floor":
+        return compute(_floored, x, y)
+    if is_inexact(result_dtype(x, y)):
+        # Eager rounds the quotient to its 16 bits before it truncates.
+        return jnp.trunc(div(x, y))
+    return lax.div(*jnp.broadcast_arrays(*promote(x, y)))
+
+
+@lower(aten.floor_divide.default, aten.floor_divide.Scalar)
+def floor_divide(x: Operand, y: Operand) -> jax.Array:
+    return compute(_floored, x, y)
+
+
+@lower(aten.fmod.Tensor, aten.fmod.Scalar)
+def fmod(x: Operand, y: Operand) -> jax.Array:
+    return compute(_broadcasting(lax.rem), x, y)
+
+
+@lower(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
+def remainder(x: Operand, y: Operand) -> jax.Array:
+    """The remainder with the sign of the divisor."""
+    return compute(_modulo, x, y)
+
+
+@lower(aten.reciprocal.default)
+def reciprocal(x: jax.Array) -> jax.Array:
+    return compute(lambda x: 1 / x, x, to_float=True)
+
+
+@lower(aten.addcmul.default)
+def addcmul(x: jax.Array, first: jax.Array, second: jax.Array, *, value: Operand = 1) -> jax.Array:
+    return compute(lambda x, y, z: x + _scaled(y * z, value), x, first, second)
+
+
+@lower(aten.addcdiv.default)
+def addcdiv(x: jax.Array, first: jax.Array, second: jax.Array, *, value: Operand = 1) -> jax.Array:
+    return compute(lambda x, y, z: x + _scaled(y / z, value), x, first, second)
+
+
+@lower(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(start: jax.Array, end: jax.Array, weight: Operand) -> jax.Array:
+    def interpolate(start: jax.Array, end: jax.Array, weight: jax.Array) -> jax.Array:
+        # From the nearer end: exact at both.
+        near_start = jnp.abs(weight) < 0.5
+        change = end - start
+        return jnp.where(near_start, start + weight * change, end - change * (1 - weight))
+
+    return compute(interpolate, start, end, weight)
+
+
+@lower(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def pow_(base: Operand, exponent: jax.Array) -> jax.Array:
+    if not is_inexact(result_dtype(base, exponent)):
+        return _integer_power(*promote(base, exponent))
+    return compute(lax_power, base, exponent)
+
+
+@lower(aten.pow.Tensor_Scalar)
+def pow_scalar(base: jax.Array, exponent: Operand) -> jax.Array:
+    """Small constant exponents become multiplications and roots, as in eager."""
+    if exponent in (0.5, -0.5):
+        return compute(lax.sqrt if exponent == 0.5 else lax.rsqrt, base, to_float=True)
+    dtype = result_dtype(base, exponent)
+    if isinstance(exponent, complex) or not float(exponent).is_integer():
+        return compute(lax_power, base, exponent)
+    if not is_inexact(dtype) and exponent < 0:
+        raise Unsupported("an integer to a negative power")
+    if is_inexact(dtype) and abs(exponent) > 16:
+        return compute(lax_power, base, exponent)
+    return compute(lambda x: lax.integer_pow(x, int(exponent)), base.astype(dtype))
+
+
+@lower(aten.float_power.Tensor_Tensor, aten.float_power.Tensor_Scalar, aten.float_power.Scalar)
+def float_power(base: Operand, exponent: Operand) -> jax.Array:
+    complex_ = np.issubdtype(result_dtype(base, exponent), np.complexfloating)
+    dtype = np.complex128 if complex_ else np.float64
+    return lax_power(jnp.asarray(base).astype(dtype), jnp.asarray(exponent).astype(dtype))
+
+
+@lower(aten.maximum.default, aten.max.other)
+def maximum(x: jax.Array, y: jax.Array) -> jax.Array:
+    return compute(jnp.maximum, x, y)
+
+
+@lower(aten.minimum.default, aten.min.other)
+def minimum(x: jax.Array, y: jax.Array) -> jax.Array:
+    return compute(jnp.minimum, x, y)
+
+
+@lower(aten.fmax.default)
+def fmax(x: jax.Array, y: jax.Array) -> jax.Array:
+    return compute(jnp.fmax, x, y)
+
+
+@lower(aten.fmin.default)
+def fmin(x: jax.Array, y: jax.Array) -> jax.Array:
+    return compute(jnp.fmin, x, y)
+
+
+@lower(aten.clamp.default, aten.clamp.Tensor)
+def clamp(x: jax.Array, low: Operand = None, high: Operand = None) -> jax.Array:
+    """The upper bound wins where the two cross; NaN wins over both."""
+    if low is None:
+        return clamp_max(x, high)
+    if high is None:
+        return clamp_min(x, low)
+    return compute(lambda x, low, high: jnp.minimum(jnp.maximum(x, low), high), x, low, high)
+
+
+@lower(aten.clamp_min.default, aten.clamp_min.Tensor)
+def clamp_min(x: jax.Array, low: Operand) -> jax.Array:
+    return compute(jnp.maximum, x, low)
+
+
+@lower(aten.clamp_max.default, aten.clamp_max.Tensor)
+def clamp_max(x: jax.Array, high: Operand) -> jax.Array:
+    return compute(jnp.minimum, x, high)
+
+
+@lower(aten.gcd.default)
+def gcd(x: jax.Array, y: jax.Array) -> jax.Array:
+    return compute(jnp.gcd, x, y)
+
+
+@lower(aten.lcm.default)
+def lcm(x: jax.Array, y: jax.Array) -> jax.Array:
+    return compute(jnp.lcm, x, y)
+
+
+def lax_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
+    return lax.pow(*jnp.broadcast_arrays(base, exponent))
+
+
+def _scaled(x: jax.Array, alpha: Operand) -> jax.Array:
+    if not is_array(alpha) and alpha == 1:
+        return x
+    return x * jnp.asarray(alpha).astype(x.dtype)
+
+
+def _broadcasting(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    return lambda *operands: function(*jnp.broadcast_arrays(*operands))
+
+
+def _modulo(x: jax.Array, y: jax.Array) -> jax.Array:
+    remainder = lax.rem(*jnp.broadcast_arrays(x, y))
+    return jnp.where((remainder != 0) & ((remainder < 0) != (y < 0)), remainder + y, remainder)
+
+
+def _floored(x: jax.Array, y: jax.Array) -> jax.Array:
+    x, y = jnp.broadcast_arrays(x, y)
+    rest = lax.rem(x, y)
+    crossed = (rest != 0) & ((rest < 0) != (y < 0))
+    if not is_inexact(x.dtype):
+        quotient = lax.div(x, y)
+        return jnp.where(crossed, quotient - 1, quotient) if _is_signed(x) else quotient
+    # x - rest is a multiple of y, so the quotient is whole up to rounding: not so floor(x / y).
+    quotient = (x - rest) / y
+    quotient = jnp.where(crossed, quotient - 1, quotient)
+    floor = jnp.floor(quotient)
+    floor = jnp.where(quotient - floor > 0.5, floor + 1, floor)
+    floor = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), x / y), floor)
+    return jnp.where(y == 0, x / y, floor)
+
+
+def _is_signed(x: jax.Array) -> bool:
+    return np.issubdtype(x.dtype, np.signedinteger)
+
+
+def _integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
+    """Integer powers by squaring, one step for each bit of the exponent; they wrap around."""
+    base, exponent = jnp.broadcast_arrays(base, exponent)
+
+    def step(_: int, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        result, square, rest = state
+        result = jnp.where(rest & 1 != 0, result * square, result)
+        return result, square * square, rest >> 1
+
+    bits = np.iinfo(base.dtype).bits
+    result = lax.fori_loop(0, bits, step, (jnp.ones_like(base), base, exponent))[0]
+    if not _is_signed(base):
+        return result
+    odd = jnp.where(exponent & 1 != 0, -1, 1)
+    inverse = jnp.where(base == 1, 1, jnp.where(base == -1, odd, 0)).astype(base.dtype)
+    return jnp.where(exponent < 0, inverse, result)

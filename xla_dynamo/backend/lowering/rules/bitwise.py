@@ -1,0 +1,92 @@
+"""Bitwise and logical operations on integers and bools.
+
+Shifts by a negative amount or by the width or more give 0 (or the sign, for right shifts of signed
+integers): what XLA's shifts define and eager does.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..registry import lower
+from ._promotion import compute, is_inexact, promote, result_dtype
+
+aten = torch.ops.aten
+
+Operand = jax.Array | int | bool | float
+
+
+@lower(aten.bitwise_not.default)
+def bitwise_not(x: jax.Array) -> jax.Array:
+    return jnp.bitwise_not(x)
+
+
+@lower(aten.bitwise_and.Tensor, aten.bitwise_and.Scalar, aten.bitwise_and.Scalar_Tensor)
+@lower(aten.__and__.Tensor, aten.__and__.Scalar)
+def bitwise_and(x: Operand, y: Operand) -> jax.Array:
+    return compute(jnp.bitwise_and, x, y)
+
+
+@lower(aten.bitwise_or.Tensor, aten.bitwise_or.Scalar, aten.bitwise_or.Scalar_Tensor)
+@lower(aten.__or__.Tensor, aten.__or__.Scalar)
+def bitwise_or(x: Operand, y: Operand) -> jax.Array:
+    return compute(jnp.bitwise_or, x, y)
+
+
+@lower(aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor)
+@lower(aten.__xor__.Tensor, aten.__xor__.Scalar)
+def bitwise_xor(x: Operand, y: Operand) -> jax.Array:
+    return compute(jnp.bitwise_xor, x, y)
+
+
+@lower(
+    aten.bitwise_left_shift.Tensor,
+    aten.bitwise_left_shift.Tensor_Scalar,
+    aten.bitwise_left_shift.Scalar_Tensor,
+    aten.__lshift__.Tensor,
+    aten.__lshift__.Scalar,
+)
+def left_shift(x: Operand, y: Operand) -> jax.Array:
+    if is_inexact(result_dtype(x, y)):
+        return compute(lambda x, y: x * jnp.exp2(y), x, y)
+    return lax.shift_left(*jnp.broadcast_arrays(*promote(x, y)))
+
+
+@lower(
+    aten.bitwise_right_shift.Tensor,
+    aten.bitwise_right_shift.Tensor_Scalar,
+    aten.bitwise_right_shift.Scalar_Tensor,
+    aten.__rshift__.Tensor,
+    aten.__rshift__.Scalar,
+)
+def right_shift(x: Operand, y: Operand) -> jax.Array:
+    if is_inexact(result_dtype(x, y)):
+        return compute(lambda x, y: x / jnp.exp2(y), x, y)
+    x, y = jnp.broadcast_arrays(*promote(x, y))
+    if np.issubdtype(x.dtype, np.signedinteger):
+        return lax.shift_right_arithmetic(x, y)
+    return lax.shift_right_logical(x, y)
+
+
+@lower(aten.logical_not.default)
+def logical_not(x: jax.Array) -> jax.Array:
+    return x == 0
+
+
+@lower(aten.logical_and.default)
+def logical_and(x: jax.Array, y: jax.Array) -> jax.Array:
+    return (x != 0) & (y != 0)
+
+
+@lower(aten.logical_or.default)
+def logical_or(x: jax.Array, y: jax.Array) -> jax.Array:
+    return (x != 0) | (y != 0)
+
+
+@lower(aten.logical_xor.default)
+def logical_xor(x: jax.Array, y: jax.Array) -> jax.Array:
+    return (x != 0) ^ (y != 0)

@@ -1,0 +1,110 @@
+"""Comparisons, tests for non-finite values, and selection by a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from ..registry import Unsupported, lower
+from ._promotion import cast, is_inexact, promote
+
+aten = torch.ops.aten
+
+Operand = Any
+
+_COMPARISONS: dict[str, Callable[..., jax.Array]] = {
+    "eq": jnp.equal,
+    "ne": jnp.not_equal,
+    "lt": jnp.less,
+    "le": jnp.less_equal,
+    "gt": jnp.greater,
+    "ge": jnp.greater_equal,
+}
+
+_TESTS: dict[Any, Callable[[jax.Array], jax.Array]] = {
+    aten.isnan.default: jnp.isnan,
+    aten.isinf.default: jnp.isinf,
+    aten.isfinite.default: jnp.isfinite,
+    aten.isposinf.default: lambda x: x == jnp.inf,
+    aten.isneginf.default: lambda x: x == -jnp.inf,
+}
+
+
+def _register_tables() -> None:
+    def promoted(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda x, y: function(*promote(x, y))
+
+    def on_floats(test: Callable[..., jax.Array], of_integers: bool) -> Callable[..., jax.Array]:
+        def rule(x: jax.Array) -> jax.Array:
+            return test(x) if is_inexact(x.dtype) else jnp.full(x.shape, of_integers)
+
+        return rule
+
+    for name, function in _COMPARISONS.items():
+        packet = getattr(aten, name)
+        lower(packet.Tensor, packet.Scalar)(promoted(function))
+    for op, test in _TESTS.items():
+        lower(op)(on_floats(test, op is aten.isfinite.default))
+
+
+@lower(
+    aten.where.self,
+    aten.where.ScalarSelf,
+    aten.where.ScalarOther,
+    aten.where.Scalar,
+)
+def where(condition: jax.Array, x: Operand, y: Operand) -> jax.Array:
+    return jnp.where(condition != 0, *promote(x, y))
+
+
+@lower(aten.where.default, aten.equal.default, aten.allclose.default)
+def depends_on_data(*args: object, **kwargs: object) -> jax.Array:
+    raise Unsupported("the result is a number or a shape on the host, which depends on data")
+
+
+@lower(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(x: jax.Array, mask: jax.Array, value: Operand) -> jax.Array:
+    return jnp.where(mask, cast(value, x.dtype), x)
+
+
+@lower(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
+def isin(
+    elements: Operand, tests: Operand, *, assume_unique: bool = False, invert: bool = False
+) -> jax.Array:
+    elements, tests = promote(elements, tests)
+    tests = tests.reshape(-1)
+    if tests.size == 0 or elements.size == 0:
+        return jnp.full(elements.shape, invert)
+    if tests.size <= _FEW:
+        found = jnp.any(elements[..., None] == tests, axis=-1)
+    else:
+        ordered = jnp.sort(tests)
+        place = jnp.searchsorted(ordered, elements)
+        found = ordered[jnp.minimum(place, tests.size - 1)] == elements
+    return found != invert
+
+
+# Up to so many, comparing with all is cheaper than sorting and searching.
+_FEW = 64
+
+
+@lower(aten.isclose.default)
+def isclose(
+    x: jax.Array, y: jax.Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> jax.Array:
+    x, y = promote(x, y)
+    equal = x == y
+    if equal_nan and is_inexact(x.dtype):
+        equal |= jnp.isnan(x) & jnp.isnan(y)
+    if not is_inexact(x.dtype):
+        x, y = x.astype(np.float64), y.astype(np.float64)
+    gap = jnp.abs(x - y)
+    return equal | (jnp.isfinite(gap) & (gap <= atol + jnp.abs(rtol * y)))
+
+
+_register_tables()

@@ -1,0 +1,64 @@
+"""Complex numbers: taking apart, putting together, conjugating.
+
+Complex arrays are real XLA values, so conjugation and negation are done at once: the lazy bits of
+PyTorch (`resolve_conj`, `resolve_neg`) have nothing left to resolve.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from ..registry import lower
+from ._promotion import is_complex, promote
+
+aten = torch.ops.aten
+
+
+@lower(aten.complex.default)
+def complex_(real: jax.Array, imag: jax.Array) -> jax.Array:
+    return lax.complex(*jnp.broadcast_arrays(*promote(real, imag)))
+
+
+@lower(aten.polar.default)
+def polar(magnitude: jax.Array, angle: jax.Array) -> jax.Array:
+    magnitude, angle = jnp.broadcast_arrays(*promote(magnitude, angle))
+    return lax.complex(magnitude * jnp.cos(angle), magnitude * jnp.sin(angle))
+
+
+@lower(aten.real.default)
+def real(x: jax.Array) -> jax.Array:
+    return lax.real(x) if is_complex(x.dtype) else x
+
+
+@lower(aten.imag.default)
+def imag(x: jax.Array) -> jax.Array:
+    return lax.imag(x)
+
+
+@lower(aten.conj.default, aten._conj.default, aten._conj_copy.default)
+@lower(aten.conj_physical.default, aten._conj_physical.default)
+def conj(x: jax.Array) -> jax.Array:
+    return lax.conj(x) if is_complex(x.dtype) else x
+
+
+@lower(aten.resolve_conj.default, aten.resolve_neg.default)
+def resolve(x: jax.Array) -> jax.Array:
+    return x
+
+
+@lower(aten._neg_view.default, aten._neg_view_copy.default)
+def neg_view(x: jax.Array) -> jax.Array:
+    return -x
+
+
+@lower(aten.view_as_real.default, aten.view_as_real_copy.default)
+def view_as_real(x: jax.Array) -> jax.Array:
+    return jnp.stack([lax.real(x), lax.imag(x)], axis=-1)
+
+
+@lower(aten.view_as_complex.default, aten.view_as_complex_copy.default)
+def view_as_complex(x: jax.Array) -> jax.Array:
+    return lax.complex(x[..., 0], x[..., 1])

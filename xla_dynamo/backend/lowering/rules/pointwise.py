@@ -1,0 +1,164 @@
+"""Element-wise functions of one tensor: roots, exponentials, trigonometry, rounding, signs.
+
+Tables for functions that are one JAX function; integers are computed in PyTorch's default dtype
+and 16-bit floats in float32 with one rounding (see `compute`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..dtypes import accumulation
+from ..registry import lower
+from ._promotion import cast, compute, floating, is_complex, is_inexact
+
+aten = torch.ops.aten
+
+_TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
+    aten.sqrt.default: lax.sqrt,
+    aten.rsqrt.default: lax.rsqrt,
+    aten.exp.default: lax.exp,
+    aten.exp2.default: jnp.exp2,
+    aten.expm1.default: lax.expm1,
+    aten.log.default: lax.log,
+    aten.log1p.default: lax.log1p,
+    aten.log2.default: jnp.log2,
+    aten.log10.default: jnp.log10,
+    aten.sin.default: lax.sin,
+    aten.cos.default: lax.cos,
+    aten.tan.default: lax.tan,
+    aten.sinh.default: lax.sinh,
+    aten.cosh.default: lax.cosh,
+    aten.tanh.default: lax.tanh,
+    aten.asin.default: lax.asin,
+    aten.acos.default: lax.acos,
+    aten.atan.default: lax.atan,
+    aten.asinh.default: lax.asinh,
+    aten.acosh.default: lax.acosh,
+    aten.atanh.default: lax.atanh,
+    aten.sigmoid.default: lax.logistic,
+    aten.deg2rad.default: lambda x: x * (math.pi / 180),
+    aten.rad2deg.default: lambda x: x * (180 / math.pi),
+    aten.sinc.default: jnp.sinc,
+}
+
+_ROUNDINGS: dict[Any, Callable[[jax.Array], jax.Array]] = {
+    aten.floor.default: lax.floor,
+    aten.ceil.default: lax.ceil,
+    aten.trunc.default: jnp.trunc,
+    aten.round.default: lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+}
+
+_OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
+    aten.neg.default: lax.neg,
+    aten.square.default: lax.square,
+    aten.abs.default: lambda x: x if x.dtype in (np.bool_, np.uint8) else lax.abs(x),
+    aten.sgn.default: lambda x: sgn(x),
+    aten.sign.default: lambda x: sgn(x),
+    aten.frac.default: lambda x: x - jnp.trunc(x),
+    aten.relu.default: lambda x: lax.max(x, jnp.zeros((), x.dtype)),
+}
+
+
+def _register_tables() -> None:
+    def evaluated_as_float(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda x: compute(function, x, to_float=True)
+
+    def on_floats(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda x: compute(function, x) if is_inexact(x.dtype) else x
+
+    for op, function in _TO_FLOAT.items():
+        lower(op)(evaluated_as_float(function))
+    for op, function in _ROUNDINGS.items():
+        lower(op)(on_floats(function))
+    for op, function in _OWN_DTYPE.items():
+        lower(op)(function)
+
+
+def sgn(x: jax.Array) -> jax.Array:
+    """The sign, x / |x| for complex; 0 for NaN, as in eager."""
+    if is_complex(x.dtype):
+        return lax.sign(x)
+    if x.dtype == np.bool_:
+        return x
+    positive, negative = (x > 0).astype(np.int8), (x < 0).astype(np.int8)
+    return (positive - negative).astype(x.dtype)
+
+
+@lower(aten.positive.default)
+def positive(x: jax.Array) -> jax.Array:
+    return x
+
+
+@lower(aten.round.decimals)
+def round_decimals(x: jax.Array, *, decimals: int) -> jax.Array:
+    if not is_inexact(x.dtype):
+        return x
+    scale = 10.0 ** abs(decimals)
+
+    def round_(x: jax.Array) -> jax.Array:
+        scaled = x * scale if decimals > 0 else x / scale
+        whole = lax.round(scaled, lax.RoundingMethod.TO_NEAREST_EVEN)
+        return whole / scale if decimals > 0 else whole * scale
+
+    return compute(round_, x)
+
+
+@lower(aten.logit.default)
+def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
+    def function(x: jax.Array) -> jax.Array:
+        x = x if eps is None else jnp.clip(x, eps, 1 - eps)
+        return jnp.log(x / (1 - x))
+
+    return compute(function, x, to_float=True)
+
+
+@lower(aten.nan_to_num.default)
+def nan_to_num(
+    x: jax.Array,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> jax.Array:
+    if not is_inexact(x.dtype):
+        return x
+    if is_complex(x.dtype):
+        parts = (nan_to_num(part, nan, posinf, neginf) for part in (x.real, x.imag))
+        return lax.complex(*parts)
+    limits = jnp.finfo(x.dtype)
+    highest = limits.max if posinf is None else posinf
+    lowest = limits.min if neginf is None else neginf
+    x = jnp.where(jnp.isnan(x), cast(nan or 0.0, x.dtype), x)
+    x = jnp.where(x == jnp.inf, cast(highest, x.dtype), x)
+    return jnp.where(x == -jnp.inf, cast(lowest, x.dtype), x)
+
+
+@lower(aten.signbit.default)
+def signbit(x: jax.Array) -> jax.Array:
+    return jnp.signbit(x) if is_inexact(x.dtype) else x < 0
+
+
+@lower(aten.frexp.Tensor)
+def frexp(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    mantissa, exponent = jnp.frexp(cast(x, accumulation(x.dtype)))
+    return mantissa.astype(x.dtype), exponent.astype(np.int32)
+
+
+@lower(aten.angle.default)
+def angle(x: jax.Array) -> jax.Array:
+    if is_complex(x.dtype):
+        return lax.atan2(x.imag, x.real)
+    x = x.astype(floating(x.dtype))
+    pi = jnp.where(x < 0, cast(math.pi, x.dtype), jnp.zeros((), x.dtype))
+    return jnp.where(jnp.isnan(x), x, pi)
+
+
+_register_tables()

@@ -1,0 +1,99 @@
+"""Floating-point functions of two tensors: atan2, hypot, logaddexp, xlogy, copysign, ..."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from ..registry import lower
+from ._promotion import compute, is_complex
+
+aten = torch.ops.aten
+
+
+def _atan2(y: jax.Array, x: jax.Array) -> jax.Array:
+    return lax.atan2(*jnp.broadcast_arrays(y, x))
+
+
+def _hypot(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.hypot(x, y)
+
+
+def _copysign(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.copysign(x, y)
+
+
+def _xlogy(x: jax.Array, y: jax.Array) -> jax.Array:
+    return _times(x, y, jnp.log)
+
+
+def _xlog1py(x: jax.Array, y: jax.Array) -> jax.Array:
+    return _times(x, y, jnp.log1p)
+
+
+def _times(x: jax.Array, y: jax.Array, log: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """x * log(y), which is 0 where x is 0 and NaN where y is, whatever the other one is."""
+    product = jnp.where(x == 0, jnp.zeros((), x.dtype), x * log(y))
+    return jnp.where(jnp.isnan(y), y, product)
+
+
+def _ldexp(x: jax.Array, exponent: jax.Array) -> jax.Array:
+    return x * jnp.exp2(exponent)
+
+
+def _logaddexp(x: jax.Array, y: jax.Array) -> jax.Array:
+    if not is_complex(x.dtype):
+        return jnp.logaddexp(x, y)
+    # The imaginary part is not wrapped into (-pi, pi].
+    larger = jnp.where(x.real >= y.real, x, y)
+    return larger + jnp.log1p(jnp.exp(x + y - 2 * larger))
+
+
+def _logaddexp2(x: jax.Array, y: jax.Array) -> jax.Array:
+    if is_complex(x.dtype):
+        return _logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
+    return jnp.logaddexp2(x, y)
+
+
+_PAIRS: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
+    _atan2: (aten.atan2.default,),
+    _hypot: (aten.hypot.default,),
+    _copysign: (aten.copysign.Tensor, aten.copysign.Scalar),
+    _xlogy: (aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other),
+    _xlog1py: (
+        aten.special_xlog1py.default,
+        aten.special_xlog1py.self_scalar,
+        aten.special_xlog1py.other_scalar,
+    ),
+    _ldexp: (aten.ldexp.Tensor,),
+    _logaddexp: (aten.logaddexp.default,),
+    _logaddexp2: (aten.logaddexp2.default,),
+}
+
+
+def _register_table() -> None:
+    def evaluated_as_float(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda x, y: compute(function, x, y, to_float=True)
+
+    for function, ops in _PAIRS.items():
+        lower(*ops)(evaluated_as_float(function))
+
+
+@lower(aten.nextafter.default)
+def nextafter(x: jax.Array, y: jax.Array) -> jax.Array:
+    # In the operands' own dtype: its neighbours are what is asked for.
+    return lax.nextafter(*jnp.broadcast_arrays(x, y))
+
+
+@lower(aten.heaviside.default)
+def heaviside(x: jax.Array, values: jax.Array) -> jax.Array:
+    return compute(lambda x, v: jnp.where(x == 0, v, (x > 0).astype(x.dtype)), x, values)
+
+
+_register_table()
