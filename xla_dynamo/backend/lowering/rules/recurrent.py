@@ -1,0 +1,229 @@
+"""Recurrent layers (the ops of backend/recurrent_ops.py) to scans over time.
+
+Only what depends on the step before is inside the scan: the product of the hidden state with w_hh,
+and the gates. The input's projection, and each weight's gradient, are one product over all steps
+and batch rows. Time is the leading dimension throughout, so a step's slices are contiguous; the
+scan runs backwards for `reverse` instead of turning the sequence round.
+"""
+
+from __future__ import annotations
+
+import jax
+import torch
+from jax import lax
+from jax import numpy as jnp
+
+from ... import recurrent_ops  # noqa: F401  (registers the ops)
+from ..dtypes import accumulation
+from ..registry import lower
+
+ops = torch.ops.xla_dynamo
+
+Optional = jax.Array | None
+
+
+@lower(ops.lstm_layer.default)
+def lstm_layer(
+    x: jax.Array,
+    h0: jax.Array,
+    c0: jax.Array,
+    w_ih: jax.Array,
+    w_hh: jax.Array,
+    b_ih: Optional,
+    b_hh: Optional,
+    w_hr: Optional,
+    reverse: bool,
+) -> tuple[jax.Array, ...]:
+    def step(carry: tuple[jax.Array, jax.Array], projected: jax.Array):
+        h, c = carry
+        i, f, g, o = jnp.split(_wide(projected) + _rows_times(h, w_hh), 4, axis=-1)
+        i, f, g, o = lax.logistic(i), lax.logistic(f), lax.tanh(g), lax.logistic(o)
+        gates = jnp.concatenate([i, f, g, o], axis=-1).astype(x.dtype)
+        entering, c = c.astype(c0.dtype), f * c + i * g
+        h = (o * lax.tanh(c)).astype(x.dtype)
+        h = h if w_hr is None else _rows_times(h, w_hr).astype(x.dtype)
+        return (h, c), (h, gates, entering)
+
+    projected = _project(x, w_ih, b_ih, b_hh)
+    final, (out, gates, cells) = lax.scan(step, (h0, _wide(c0)), projected, reverse=reverse)
+    return out, *final, gates, cells
+
+
+@lower(ops.lstm_layer_backward.default)
+def lstm_layer_backward(
+    grad_out: Optional,
+    grad_h: Optional,
+    grad_c: Optional,
+    x: jax.Array,
+    h0: jax.Array,
+    w_ih: jax.Array,
+    w_hh: jax.Array,
+    w_hr: Optional,
+    out: jax.Array,
+    gates: jax.Array,
+    cells: jax.Array,
+    reverse: bool,
+) -> tuple[jax.Array, ...]:
+    def step(carry: tuple[jax.Array, jax.Array], at: tuple):
+        dh, dc = carry
+        grad, gate, c = at
+        i, f, g, o = jnp.split(_wide(gate), 4, axis=-1)
+        tanh_c = lax.tanh(f * _wide(c) + i * g)
+        dout = dh = dh if grad is None else dh + _wide(grad)
+        dh = dh if w_hr is None else _times(dh, w_hr)
+        dc = dc + dh * o * (1 - tanh_c * tanh_c)
+        di, dg = dc * g * i * (1 - i), dc * i * (1 - g * g)
+        df, do = dc * _wide(c) * f * (1 - f), dh * tanh_c * o * (1 - o)
+        dgates = jnp.concatenate([di, df, dg, do], axis=-1)
+        projection = () if w_hr is None else (dout, o * tanh_c)
+        return (_times(dgates, w_hh), dc * f), (dgates, *projection)
+
+    start = _start(grad_h, h0), _start(grad_c, cells[0])
+    steps = (grad_out, gates, cells)
+    (dh, dc), (dgates, *projection) = lax.scan(step, start, steps, reverse=not reverse)
+    before = _before(out, h0, reverse)
+    dw_hr = _weight_gradient(*projection) if projection else jnp.zeros((0,), x.dtype)
+    dw_ih, dw_hh = _weight_gradient(dgates, x), _weight_gradient(dgates, before)
+    return _times(dgates, w_ih), dh, dc, dw_ih, dw_hh, dgates.sum((0, 1)), dw_hr
+
+
+@lower(ops.gru_layer.default)
+def gru_layer(
+    x: jax.Array,
+    h0: jax.Array,
+    w_ih: jax.Array,
+    w_hh: jax.Array,
+    b_ih: Optional,
+    b_hh: Optional,
+    reverse: bool,
+) -> tuple[jax.Array, ...]:
+    def step(h: jax.Array, projected: jax.Array):
+        recurrent = _rows_times(h, w_hh)
+        recurrent = recurrent if b_hh is None else recurrent + _wide(b_hh)
+        xr, xz, xn = jnp.split(_wide(projected), 3, axis=-1)
+        hr, hz, hn = jnp.split(recurrent, 3, axis=-1)
+        r, z = lax.logistic(xr + hr), lax.logistic(xz + hz)
+        n = lax.tanh(xn + r * hn)
+        h = (n + z * (_wide(h) - n)).astype(x.dtype)
+        return h, (h, jnp.concatenate([r, z, n, hn], axis=-1).astype(x.dtype))
+
+    projected = _project(x, w_ih, b_ih, None)
+    h, (out, gates) = lax.scan(step, h0, projected, reverse=reverse)
+    return out, h, gates
+
+
+@lower(ops.gru_layer_backward.default)
+def gru_layer_backward(
+    grad_out: Optional,
+    grad_h: Optional,
+    x: jax.Array,
+    h0: jax.Array,
+    w_ih: jax.Array,
+    w_hh: jax.Array,
+    out: jax.Array,
+    gates: jax.Array,
+    reverse: bool,
+) -> tuple[jax.Array, ...]:
+    def step(dh: jax.Array, at: tuple):
+        grad, gate, h = at
+        r, z, n, hn = jnp.split(_wide(gate), 4, axis=-1)
+        dh = dh if grad is None else dh + _wide(grad)
+        dn = dh * (1 - z) * (1 - n * n)
+        dz, dr = dh * (_wide(h) - n) * z * (1 - z), dn * hn * r * (1 - r)
+        dinput = jnp.concatenate([dr, dz, dn], axis=-1)
+        dhidden = jnp.concatenate([dr, dz, dn * r], axis=-1)
+        return dh * z + _times(dhidden, w_hh), (dinput, dhidden)
+
+    before = _before(out, h0, reverse)
+    steps = (grad_out, gates, before)
+    dh, (dinput, dhidden) = lax.scan(step, _start(grad_h, h0), steps, reverse=not reverse)
+    dw_ih, dw_hh = _weight_gradient(dinput, x), _weight_gradient(dhidden, before)
+    return _times(dinput, w_ih), dh, dw_ih, dw_hh, dinput.sum((0, 1)), dhidden.sum((0, 1))
+
+
+@lower(ops.rnn_layer.default)
+def rnn_layer(
+    x: jax.Array,
+    h0: jax.Array,
+    w_ih: jax.Array,
+    w_hh: jax.Array,
+    b_ih: Optional,
+    b_hh: Optional,
+    relu: bool,
+    reverse: bool,
+) -> tuple[jax.Array, ...]:
+    def step(h: jax.Array, projected: jax.Array):
+        before = _wide(projected) + _rows_times(h, w_hh)
+        h = (jax.nn.relu(before) if relu else lax.tanh(before)).astype(x.dtype)
+        return h, h
+
+    projected = _project(x, w_ih, b_ih, b_hh)
+    h, out = lax.scan(step, h0, projected, reverse=reverse)
+    return out, h
+
+
+@lower(ops.rnn_layer_backward.default)
+def rnn_layer_backward(
+    grad_out: Optional,
+    grad_h: Optional,
+    x: jax.Array,
+    h0: jax.Array,
+    w_ih: jax.Array,
+    w_hh: jax.Array,
+    out: jax.Array,
+    relu: bool,
+    reverse: bool,
+) -> tuple[jax.Array, ...]:
+    def step(dh: jax.Array, at: tuple):
+        grad, h = at
+        dh, h = dh if grad is None else dh + _wide(grad), _wide(h)
+        dgates = jnp.where(h > 0, dh, 0) if relu else dh * (1 - h * h)
+        return _times(dgates, w_hh), dgates
+
+    start = _start(grad_h, h0)
+    dh, dgates = lax.scan(step, start, (grad_out, out), reverse=not reverse)
+    before = _before(out, h0, reverse)
+    dw_ih, dw_hh = _weight_gradient(dgates, x), _weight_gradient(dgates, before)
+    return _times(dgates, w_ih), dh, dw_ih, dw_hh, dgates.sum((0, 1))
+
+
+def _wide(x: jax.Array) -> jax.Array:
+    return x.astype(accumulation(x.dtype))
+
+
+def _rows_times(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """x @ weight.T, accumulated wide; the weight stays as PyTorch lays it out."""
+    dimensions = (((x.ndim - 1,), (1,)), ((), ()))
+    wide = accumulation(x.dtype)
+    return lax.dot_general(x, weight, dimensions, preferred_element_type=wide)
+
+
+def _times(gradient: jax.Array, weight: jax.Array) -> jax.Array:
+    """gradient @ weight, of a wide gradient and a weight that may be narrow."""
+    narrow = gradient.astype(weight.dtype)
+    return jnp.matmul(narrow, weight, preferred_element_type=accumulation(weight.dtype))
+
+
+def _weight_gradient(gradient: jax.Array, x: jax.Array) -> jax.Array:
+    """The sum over time and batch of the outer products of gradient and x."""
+    dimensions = (((0, 1), (0, 1)), ((), ()))
+    wide = accumulation(x.dtype)
+    narrow = gradient.astype(x.dtype)
+    return lax.dot_general(narrow, x, dimensions, preferred_element_type=wide)
+
+
+def _project(x: jax.Array, w_ih: jax.Array, b_ih: Optional, b_hh: Optional) -> jax.Array:
+    projected = _rows_times(x, w_ih)
+    for bias in (b_ih, b_hh):
+        projected = projected if bias is None else projected + _wide(bias)
+    return projected.astype(x.dtype)
+
+
+def _before(out: jax.Array, h0: jax.Array, reverse: bool) -> jax.Array:
+    """The hidden state that enters each step."""
+    parts = [out[1:], h0[None]] if reverse else [h0[None], out[:-1]]
+    return jnp.concatenate(parts)
+
+
+def _start(gradient: Optional, like: jax.Array) -> jax.Array:
+    return _wide(jnp.zeros_like(like) if gradient is None else gradient)
