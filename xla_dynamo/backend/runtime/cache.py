@@ -58,8 +58,12 @@ class DiskCache:
 def key_of(parts: Iterable[str]) -> str:
     """A file name for the given parts, this CPU's features and XLA's own environment."""
     digest = hashlib.sha256()
-    for part in (*parts, _machine(), os.environ.get("XLA_FLAGS", ""),
-                 os.environ.get("LIBTPU_INIT_ARGS", "")):
+    for part in (
+        *parts,
+        _machine(),
+        os.environ.get("XLA_FLAGS", ""),
+        os.environ.get("LIBTPU_INIT_ARGS", ""),
+    ):
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()
