@@ -1,0 +1,136 @@
+"""Scaled dot product attention and its gradient -> matrix products around an exponential.
+
+The forward returns the log-sum-exp of each row of scores; the backward recomputes the probabilities
+from it (flash attention's formulas), so nothing of size queries x keys lives between the two.
+Products accumulate in float32; probabilities enter the second product in the dtype of the values,
+unnormalized. Query heads that share a key head become rows of one product.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from .. import dtypes
+from ..registry import Unsupported, lower
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+
+@lower(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def _scaled_dot_product_flash_attention_for_cpu(
+    query: Array,
+    key: Array,
+    value: Array,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array]:
+    """Rows without any key to attend to give zeros, as eager's kernel does."""
+    _refuse_dropout(dropout_p)
+    scores = _scores(query, key, attn_mask, is_causal, scale)
+    top = jnp.max(scores, -1, keepdims=True, initial=-jnp.inf)
+    if attn_mask is not None:
+        top = jnp.where(top == -jnp.inf, 0, top)
+    weights = jnp.exp(scores - top)
+    total = jnp.sum(weights, -1, keepdims=True)
+    masked = total == 0
+    out = _rows_by_keys(weights.astype(value.dtype), value) / jnp.where(masked, 1, total)
+    logsumexp = jnp.where(masked, 0, top + jnp.log(total))
+    return out.astype(query.dtype), logsumexp.squeeze(-1)
+
+
+@lower(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+def _scaled_dot_product_flash_attention_for_cpu_backward(
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    logsumexp: Array,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array, Array]:
+    _refuse_dropout(dropout_p)
+    total = dtypes.accumulation(query.dtype)
+    scores = _scores(query, key, attn_mask, is_causal, scale)
+    weights = jnp.exp(scores - logsumexp[..., None].astype(total))
+    along = jnp.sum(grad_out.astype(total) * out.astype(total), -1, keepdims=True)
+    grad_weights = _rows_by_features(grad_out, value)
+    grad_scores = weights * (grad_weights - along) * _scale(query, scale)
+    weights, grad_scores = weights.astype(value.dtype), grad_scores.astype(query.dtype)
+    return (
+        _rows_by_keys(grad_scores, key).astype(query.dtype),
+        _keys_by_features(grad_scores, query, key).astype(key.dtype),
+        _keys_by_features(weights, grad_out, value).astype(value.dtype),
+    )
+
+
+def _scores(
+    query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float | None
+) -> Array:
+    scores = _rows_by_features(query, key) * _scale(query, scale)
+    if mask is not None:
+        scores = (
+            jnp.where(mask, scores, -jnp.inf)
+            if mask.dtype == jnp.bool_
+            else scores + mask.astype(scores.dtype)
+        )
+    if is_causal:
+        rows, columns = (lax.broadcasted_iota(jnp.int32, scores.shape[-2:], i) for i in (0, 1))
+        scores = jnp.where(rows >= columns, scores, -jnp.inf)
+    return scores
+
+
+def _scale(query: Array, scale: float | None) -> float:
+    return 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+
+
+def _rows_by_features(rows: Array, keys: Array) -> Array:
+    """(b, h, t, d) times (b, h', s, d), over d: (b, h, t, s)."""
+    product = _product("bhtd,bhsd->bhts", _by_key_head(rows, keys), keys)
+    return product.reshape(*rows.shape[:-1], keys.shape[-2])
+
+
+def _rows_by_keys(weights: Array, keys: Array) -> Array:
+    """(b, h, t, s) times (b, h', s, d), over s: (b, h, t, d)."""
+    product = _product("bhts,bhsd->bhtd", _by_key_head(weights, keys), keys)
+    return product.reshape(*weights.shape[:-1], keys.shape[-1])
+
+
+def _keys_by_features(weights: Array, rows: Array, keys: Array) -> Array:
+    """(b, h, t, s) times (b, h, t, d), over t and the heads that share a key: like `keys`."""
+    weights, rows = _by_key_head(weights, keys), _by_key_head(rows, keys)
+    return _product("bhts,bhtd->bhsd", weights, rows)
+
+
+def _by_key_head(rows: Array, keys: Array) -> Array:
+    """Query heads that share a key head, one after the other, as rows of that head."""
+    batch, heads, _, width = rows.shape
+    if heads == keys.shape[1]:
+        return rows
+    if heads % keys.shape[1]:
+        raise Unsupported(f"{heads} query heads do not divide among {keys.shape[1]} key heads")
+    shared = heads // keys.shape[1]
+    return rows.reshape(batch, keys.shape[1], shared * rows.shape[2], width)
+
+
+def _product(subscripts: str, left: Array, right: Array) -> Array:
+    total = dtypes.accumulation(left.dtype)
+    return jnp.einsum(subscripts, left, right, preferred_element_type=total)
+
+
+def _refuse_dropout(dropout_p: float) -> None:
+    if dropout_p:
+        raise Unsupported("attention with dropout inside the fused op")
