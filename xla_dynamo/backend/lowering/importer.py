@@ -2,8 +2,7 @@
 
 The only file that touches torch_mlir. Seen on torch-mlir 20261001 with torch 2.9 to 2.13.
 Private API met here: GraphNodeImporter's `_import_torch_op_overload`, `_cc`, `_multi_result_nodes`,
-ContextCache,
-and the names of torch-mlir's passes.
+FxImporter's `_config_check`, ContextCache, and the names of torch-mlir's passes.
 """
 
 from __future__ import annotations
@@ -179,6 +178,9 @@ class _Importer(FxImporter):
         self._cc = _ContextCache(self._c, py_attr_tracker=self._py_attr_tracker)
         self.calls = calls
         self._declared: set[str] = set()
+
+    def _config_check(self) -> None:
+        """Nothing: torch-mlir's check logs through the root logger, which installs a handler."""
 
     def declare(self, name: str, operands: list[ir.Type], results: list[ir.Type]) -> None:
         if name in self._declared:
