@@ -1,0 +1,41 @@
+# Every target makes .venv by itself; a second run installs nothing.
+#
+#   make demo     train a digits classifier on XLA          make lint         ruff and pyright
+#   make test     all tests; ARGS="-k digits" picks some    make wheel        dist/*.whl
+#   make bench    benchmarks; they rewrite README's tables  make wheel-check  that wheel, in an empty venv
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: demo test lint bench wheel wheel-check
+.SUFFIXES:
+
+demo: .venv/.demo
+	$(BIN)/python examples/digits.py $(ARGS)
+
+test: .venv/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: .venv/.bench
+	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: .venv/.test
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --no-isolation
+
+wheel-check: wheel
+	tests/install_check.sh dist/*.whl
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+# One stamp for each extra of pyproject.toml; constraints.txt keeps pip from picking another torch.
+.venv/.%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	touch $@

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Usage: tests/install_check.sh dist/xla_dynamo-*.whl
+#
+# Installs the wheel in an empty environment, as a user would, and compiles a model there without
+# importing xla_dynamo. Downloads all dependencies: `make wheel-check` runs it on demand.
+set -euo pipefail
+wheel=$(realpath "$1")
+constraints=$(realpath "$(dirname "$0")/../constraints.txt")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+
+"${PYTHON:-python3}" -m venv venv
+venv/bin/python -m pip install --quiet --constraint "$constraints" "$wheel"
+cat >check.py <<'PYTHON'
+import sys
+
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+x = torch.randn(3, 8)
+compiled = torch.compile(model, backend="xla")
+torch.testing.assert_close(compiled(x), model(x))
+compiled(x).sum().backward()
+
+xla_dynamo = sys.modules["xla_dynamo"]
+assert "venv" in xla_dynamo.__file__, xla_dynamo.__file__
+assert not xla_dynamo.counters(), xla_dynamo.counters()
+for record in xla_dynamo.compiles():
+    print(record)
+PYTHON
+XLA_DYNAMO_CACHE_DIR="$folder/cache" venv/bin/python check.py
+venv/bin/python -m xla_dynamo doctor
+echo "install check passed: $(basename "$wheel")"
