@@ -87,8 +87,7 @@ class _Launch:
     ) -> None:
         self._executable = executable
         self._device = device
-        self._arguments = [(i, i in resident) for i in used]
-        self._resident = buffers.residents(device).array
+        self._slots = [buffers.Slot(device, i, i in resident) for i in used]
         self._outputs = outputs
         arrays = [output for output in outputs if output.array is not None]
         # The common case, all results distinct arrays in order, needs no assembly.
@@ -99,14 +98,8 @@ class _Launch:
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._executable is None:
             return [self._result(output, arguments, ()) for output in self._outputs]
-        device, resident, transient = self._device, self._resident, buffers.transient
-        arrays = [
-            resident(arguments[i]) if again else transient(arguments[i], device)
-            for i, again in self._arguments
-        ]
-        results = self._executable(*arrays)
-        pjrt.wait(results)
-        tensors = list(map(pjrt.to_tensor, results))
+        arrays = [slot.array(arguments[slot.position]) for slot in self._slots]
+        tensors = pjrt.to_tensors(self._executable(*arrays), self._device)
         if self._plain:
             return tensors
         return [self._result(output, arguments, tensors) for output in self._outputs]

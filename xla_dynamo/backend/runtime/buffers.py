@@ -41,7 +41,7 @@ class Residents:
         array = transient(tensor.detach(), self._device)
         address = tensor.data_ptr()
         shared = tensor.is_contiguous() and tensor.numel() > 0 and pjrt.pointer(array) == address
-        if not shared and (tensor.is_inference() or pjrt.aliases_host(self._device, tensor)):
+        if not shared and (tensor.is_inference() or pjrt.shares_memory(self._device, tensor)):
             # Copied although memory could be shared (unaligned), or no version counter to trust.
             return array
         key = id(tensor)
@@ -51,11 +51,34 @@ class Residents:
         return array
 
 
+class Slot:
+    """One argument of an executable. A tensor that comes twice in a row is expected again."""
+
+    __slots__ = ("_always", "_device", "_previous", "_resident", "position")
+
+    def __init__(self, device: pjrt.Device, position: int, always: bool) -> None:
+        self.position = position
+        self._always = always
+        self._previous = 0
+        self._device = device
+        self._resident = residents(device).array
+
+    def array(self, tensor: torch.Tensor) -> pjrt.Array:
+        """The tensor's array: the one it has, or a new one."""
+        if self._always:
+            return self._resident(tensor)
+        key = id(tensor)
+        if key == self._previous:
+            return self._resident(tensor)
+        self._previous = key
+        return transient(tensor, self._device)
+
+
 def transient(tensor: torch.Tensor, device: pjrt.Device) -> pjrt.Array:
     """The array of a tensor that is not expected again."""
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return pjrt.to_array(tensor if tensor.is_contiguous() else tensor.contiguous(), device)
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return pjrt.to_array(tensor, device)
+    return pjrt.to_array(tensor.resolve_conj().resolve_neg().contiguous(), device)
 
 
 _residents: dict[Any, Residents] = {}
