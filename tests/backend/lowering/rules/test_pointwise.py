@@ -32,8 +32,8 @@ COMPLEX = [
     "tanh",
     "asin",
 ]
-COMPLEX += ["acos", "atan", "neg", "square", "reciprocal", "sigmoid", "log10", "expm1", "conj"]
-COMPLEX += ["conj_physical", "view_as_real"]
+COMPLEX += ["acos", "atan", "neg", "square", "reciprocal", "sigmoid", "log10", "expm1"]
+COMPLEX += ["conj", "conj_physical", "view_as_real"]
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 

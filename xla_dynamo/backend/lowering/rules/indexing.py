@@ -114,16 +114,3 @@ def one_hot(index: jax.Array, num_classes: int = -1) -> jax.Array:
         raise Unsupported("one_hot without num_classes: the output shape depends on data")
     classes = lax.broadcasted_iota(index.dtype, (*index.shape, num_classes), index.ndim)
     return (index[..., None] == classes).astype(np.int64)
-
-
-def flat_index(size: Sequence[int], stride: Sequence[int], offset: int) -> jax.Array:
-    """Where in storage each element of a strided view lies, computed from iotas."""
-    dtype = np.int32 if offset + sum(map(_span, size, stride)) < 2**31 else np.int64
-    result = jnp.full(size, offset, dtype)
-    for dim, step in enumerate(stride):
-        result += lax.broadcasted_iota(dtype, size, dim) * step
-    return result
-
-
-def _span(size: int, stride: int) -> int:
-    return max(size - 1, 0) * stride
