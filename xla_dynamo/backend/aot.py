@@ -1,9 +1,9 @@
 """Dynamo's graph -> functional aten graphs for forward, backward and inference.
 
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
-torch._dynamo.backends.common.aot_autograd, TracingContext.fw_metadata (static_input_indices,
-num_forward_returns), CompileContext, min_cut_rematerialization_partition, and the `_dynamo_source`
-of placeholders.
+torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_module,
+min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
+(static_input_indices, num_forward_returns), and the `_dynamo_source` of placeholders.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
 from torch.fx import GraphModule
 
@@ -94,6 +95,56 @@ def compile(
         partition_fn=partition,
         decompositions=dict(decompositions),
     )(module, example_inputs)
+
+
+@dataclass(frozen=True)
+class JointSignature:
+    """Where things are in an exported graph of forward and backward.
+
+    buffers, gradients: placeholder name of a buffer or parameter -> position among the results of
+        its new value or its gradient. loss: position of the loss.
+    """
+
+    buffers: Mapping[str, int]
+    gradients: Mapping[str, int]
+    loss: int
+
+
+def export_joint(
+    model: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    decompositions: Mapping[Any, Callable[..., Any]],
+) -> tuple[GraphModule, JointSignature]:
+    """One functional graph of `model(*inputs)`, which returns a scalar loss, and its gradients."""
+
+    class ReturnsTuple(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *arguments: Any) -> Any:
+            return (self.model(*arguments),)
+
+    module, signature = aot_export_module(
+        ReturnsTuple(),
+        tuple(inputs),
+        trace_joint=True,
+        output_loss_index=0,
+        decompositions=dict(decompositions),
+    )
+    backward = signature.backward_signature
+    assert backward is not None
+    results = [getattr(r, "name", None) for r in module.graph.output_node().args[0]]
+    buffer_of = {name: key for key, name in signature.inputs_to_buffers.items()}
+    parameter_of = {name: key for key, name in signature.inputs_to_parameters.items()}
+    # Results: new buffers, the loss, gradients.
+    loss = len(signature.buffers_to_mutate)
+    new = {buffer_of[b]: i for i, b in enumerate(signature.buffers_to_mutate.values())}
+    gradients = {
+        parameter_of[p]: results.index(name, loss + 1)
+        for name, p in backward.gradients_to_parameters.items()
+    }
+    return module, JointSignature(new, gradients, loss)
 
 
 def _argument_names(module: GraphModule) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     """Compile `graph` (it is edited) and return what runs it on a list of arguments.
 
     Raises:
-        CompileError, Unsupported, DeviceUnavailable.
+        CompileError, UnsupportedOp, DeviceUnavailable.
     """
     device = pjrt.device(request.options.platform or pjrt.default_platform())
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -166,7 +166,7 @@ def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Execut
     target = Target(device.platform, options.matmul_precision)
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
-    lowered = _lower(graph, target, keep_text)
+    lowered = lower(graph, target, keep_text=keep_text)
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)
     done = time.perf_counter()
@@ -198,14 +198,14 @@ def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Execut
     return executable
 
 
-def _lower(graph: Graph, target: Target, keep_text: bool) -> Lowered:
-    """Lower with torch-mlir; if it refuses the mix of ops, let the JAX rules take all of them."""
+def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
+    """`lower_graph`, and if torch-mlir refuses the mix of ops, the JAX rules take all of them."""
     try:
-        return lower_graph(graph, target, keep_text=keep_text)
+        return lower_graph(graph, target, **details)
     except CompileError as error:
         metrics.count("torch_mlir_refused")
         metrics.compile_log.info("torch-mlir refused a graph, JAX rules take it: %s", error)
-        return lower_graph(graph, target, keep_text=keep_text, native=False)
+        return lower_graph(graph, target, native=False, **details)
 
 
 def _load_or_compile(

@@ -20,7 +20,7 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 from . import metrics, partition, plan, prng
 from .aot import GraphInfo
 from .launch import Request, compile_launch
-from .lowering import Target, Unsupported, reason_unsupported
+from .lowering import Target, reason_unsupported
 from .lowering.source import location_of
 from .options import Options
 from .runtime import pjrt
@@ -180,7 +180,7 @@ def _or_eager(graph: Graph, request: Request) -> Run:
     eager = GraphModule({}, _copy(graph))
     try:
         return compile_launch(graph, request)
-    except (CompileError, Unsupported) as error:
+    except (CompileError, UnsupportedOp) as error:
         if request.options.fallback == "error":
             raise UnsupportedOp(f"{request.name} cannot be compiled: {error}") from error
         metrics.warn_once(

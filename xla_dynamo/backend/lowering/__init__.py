@@ -11,9 +11,13 @@ name. Nothing here knows about devices that run programs: that is `backend.runti
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch.fx import Graph, Node
+
+from xla_dynamo.errors import UnsupportedOp
 
 from . import importer, linker, rules
 from .bodies import Body, Target, body_of, has_rule
@@ -43,14 +47,20 @@ class Lowered:
 
 
 def lower_graph(
-    graph: Graph, target: Target, *, keep_text: bool = False, native: bool = True
+    graph: Graph,
+    target: Target,
+    *,
+    aliases: Mapping[int, int] = MappingProxyType({}),
+    keep_text: bool = False,
+    native: bool = True,
 ) -> Lowered:
     """Lower `graph`: placeholders and results are tensors with static shapes in meta["val"].
 
-    With `native=False`, ops that have a rule do not go to torch-mlir.
+    `aliases` maps a placeholder's position to that of the result that replaces it and may take over
+    its memory. With `native=False`, ops that have a rule do not go to torch-mlir.
 
     Raises:
-        Unsupported: a node has no lowering.
+        UnsupportedOp: a node has no lowering.
         CompileError: torch-mlir or the linker refused the graph.
     """
     calls: dict[Node, str] = {}
@@ -61,13 +71,17 @@ def lower_graph(
             continue
         if is_native(node) and (native or not has_rule(node)):
             continue
-        called = body_of(node, target), location_of(node)
+        location = location_of(node)
+        try:
+            called = body_of(node, target), location
+        except Unsupported as reason:
+            raise UnsupportedOp(f"{node.target} at {location}: {reason}") from reason
         name = names.setdefault(called, f"{called[0].name}.{len(names)}")
         calls[node], bodies[name] = name, called
     module = importer.import_graph(graph, calls)
     torch_dialect = importer.text(module) if keep_text else ""
     artifact = importer.to_stablehlo(module, linker.stablehlo_version())
-    linked = linker.link(artifact, bodies, _PRECISION[target.matmul_precision])
+    linked = linker.link(artifact, bodies, _PRECISION[target.matmul_precision], aliases)
     return Lowered(linked, torch_dialect)
 
 

@@ -28,10 +28,16 @@ def stablehlo_version() -> str:
     return stablehlo.get_current_version()
 
 
-def link(main: bytes, bodies: Mapping[str, tuple[Body, Location]], precision: str) -> ir.Module:
+def link(
+    main: bytes,
+    bodies: Mapping[str, tuple[Body, Location]],
+    precision: str,
+    aliases: Mapping[int, int],
+) -> ir.Module:
     """Give each declaration in the artifact `main` its body, at the location of its calls.
 
-    `precision` ("DEFAULT", "HIGH", "HIGHEST") is set on every float32 product.
+    `precision` ("DEFAULT", "HIGH", "HIGHEST") is set on every float32 product. `aliases` maps an
+    argument to the result that takes over its memory.
 
     Raises:
         CompileError: anything but StableHLO is left over.
@@ -42,6 +48,7 @@ def link(main: bytes, bodies: Mapping[str, tuple[Body, Location]], precision: st
         for name, (body, location) in bodies.items():
             located = body.text.replace(UNKNOWN_LOCATION, f"#loc = {location.mlir()}")
             _define(module, symbols, name, ir.Module.parse(located))
+        _donate(module.body.operations[0], aliases)
         for operation in _walk(module.operation):
             _check(operation)
             if operation.name in _PRODUCTS:
@@ -76,6 +83,18 @@ def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Modu
     for function in functions:
         module.body.append(function.operation.detach_from_parent())
         symbols.insert(function)
+
+
+def _donate(function: Any, aliases: Mapping[int, int]) -> None:
+    if not aliases:
+        return
+    i32 = ir.IntegerType.get_signless(32)
+    attributes = []
+    for argument in range(len(function.arguments)):
+        alias = aliases.get(argument)
+        named = {} if alias is None else {"tf.aliasing_output": ir.IntegerAttr.get(i32, alias)}
+        attributes.append(ir.DictAttr.get(named))
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
 
 
 def _walk(operation: Any) -> Iterator[Any]:

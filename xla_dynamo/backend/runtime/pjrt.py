@@ -1,11 +1,11 @@
 """StableHLO module -> loaded PJRT executable; torch tensor <-> PJRT buffer.
 
 The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.10.2. Private
-API met here: xla_bridge.get_backend, make_cpu_client, _jax.DeviceList, CompileOptions, compile_and_load,
-(de)serialize_executable, dlpack_managed_tensor_to_buffer, buffer_to_dlpack_managed_tensor,
-batched_device_put, batched_block_until_ready, and _jax.pjit with MeshExecutableFastpathData: the
-C++ call path of jax.jit, here over an executable that we compiled (200 arguments: 0.28 ms in and
-out against 0.59 ms for execute_sharded + disassemble).
+API met here: xla_bridge.get_backend, make_cpu_client, _jax.DeviceList, CompileOptions,
+compile_and_load, (de)serialize_executable, dlpack_managed_tensor_to_buffer,
+buffer_to_dlpack_managed_tensor, batched_device_put, batched_block_until_ready, and _jax.pjit with
+MeshExecutableFastpathData: the C++ call path of jax.jit, here over an executable that we compiled
+(200 arguments: 0.28 ms in and out against 0.59 ms for execute_sharded + disassemble).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def device(platform: str, index: int = 0) -> Device:
 
 
 def _client(platform: str) -> Any:
-    """JAX's client of the platform, but on CPU our own, which runs a program in the caller's thread.
+    """JAX's client of the platform, but on CPU our own, which runs in the caller's thread.
 
     A torch CPU tensor must be ready when a call returns, so a hand-over to another thread and back
     is pure cost: 9 us against 27 us for a two-layer MLP.
@@ -170,6 +170,12 @@ def compile(
     except Exception as error:
         raise CompileError(f"XLA refused the program: {error}") from error
     return Executable(loaded, on, inputs, outputs)
+
+
+def compile_only(module: Any, on: Device) -> Any:
+    """Compile for a device of a topology: the unloaded executable, for analysis only."""
+    with module.context:
+        return on.client.compile(module, _jax.DeviceList((on,)), _options(on, {}))
 
 
 def deserialize(

@@ -1,0 +1,41 @@
+"""A model -> what a training step of it costs on a TPU, on a machine that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from . import training_step
+from .decompositions import decompositions
+from .launch import lower
+from .lowering import Target
+from .lowering.registry import RULES
+from .runtime import pjrt, topology
+
+
+def analyze_training_step(
+    model: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    *,
+    topology_name: str = "v5e:2x2",
+    matmul_precision: str | None = None,
+) -> topology.Analysis:
+    """Compile forward, backward and SGD with momentum of `model(*inputs)` for one TPU core.
+
+    `model` returns a scalar loss. Old parameters, buffers and momenta give their memory to the
+    new ones. `matmul_precision` ("highest", "high", "medium") defaults to
+    torch.get_float32_matmul_precision().
+
+    Raises:
+        CompileError: the TPU compiler refused the step (out of memory, say).
+        DeviceUnavailable: libtpu is missing or does not know the topology.
+        UnsupportedOp: an op has no lowering.
+    """
+    pjrt.device("cpu")
+    step = training_step.trace(
+        model, inputs, decompositions=decompositions(), has_rule=RULES.__contains__
+    )
+    precision = matmul_precision or torch.get_float32_matmul_precision()
+    lowered = lower(step.graph, Target("tpu", precision), aliases=step.aliases)
+    return topology.compile(lowered.module, topology_name)[0]
