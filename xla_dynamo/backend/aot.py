@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
@@ -18,6 +18,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
 from torch.fx import GraphModule
+
+from . import fx_graph
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ def compile(
     static_names: set[str] = set()
 
     def info(kind: str, graph: GraphModule) -> GraphInfo:
-        placeholders = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        outputs = len(graph.graph.output_node().args[0])  # type: ignore[arg-type]
+        placeholders = [node.name for node in fx_graph.placeholders(graph.graph)]
+        outputs = len(fx_graph.results(graph.graph))
         context = TracingContext.try_get()
         metadata = context.fw_metadata if context else None
         if kind != "backward" and metadata is not None:
@@ -125,18 +127,19 @@ def export_joint(
         def forward(self, *arguments: Any) -> Any:
             return (self.model(*arguments),)
 
-    module, signature = aot_export_module(
+    exported, signature = aot_export_module(
         ReturnsTuple(),
         tuple(inputs),
         trace_joint=True,
         output_loss_index=0,
         decompositions=dict(decompositions),
     )
+    module = cast(GraphModule, exported)
     backward = signature.backward_signature
     assert backward is not None
-    results = [getattr(r, "name", None) for r in module.graph.output_node().args[0]]
-    buffer_of = {name: key for key, name in signature.inputs_to_buffers.items()}
-    parameter_of = {name: key for key, name in signature.inputs_to_parameters.items()}
+    results = [getattr(result, "name", None) for result in fx_graph.results(module.graph)]
+    buffer_of = {str(name): str(key) for key, name in signature.inputs_to_buffers.items()}
+    parameter_of = {str(name): str(key) for key, name in signature.inputs_to_parameters.items()}
     # Results: new buffers, the loss, gradients.
     loss = len(signature.buffers_to_mutate)
     new = {buffer_of[b]: i for i, b in enumerate(signature.buffers_to_mutate.values())}

@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import metrics
+from . import fx_graph, metrics
 from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import location_of
@@ -61,7 +61,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
         CompileError, UnsupportedOp, DeviceUnavailable.
     """
     device = pjrt.device(request.options.platform or pjrt.default_platform())
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    placeholders = fx_graph.placeholders(graph)
     outputs = _plan_outputs(graph, request, placeholders)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     used = [i for i, node in enumerate(placeholders) if node.users]
@@ -118,7 +118,7 @@ def _plan_outputs(graph: Graph, request: Request, placeholders: list[Node]) -> l
     computed: dict[tuple[Node, tuple[int, ...] | None], int] = {}
     planned: list[_Output] = []
     arrays: list[Node] = []
-    for index, result in enumerate(node.args[0]):  # type: ignore[arg-type]
+    for index, result in enumerate(fx_graph.results(graph)):
         if not isinstance(result, Node):
             planned.append(_Output(constant=result))
         elif result.op == "placeholder":
@@ -170,8 +170,8 @@ def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Execut
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)
     done = time.perf_counter()
-    nodes = [node for node in graph.nodes if node.op == "call_function"]
-    shapes = tuple(_describe(n.meta["val"]) for n in graph.nodes if n.op == "placeholder")
+    nodes = fx_graph.calls(graph)
+    shapes = tuple(_describe(node.meta["val"]) for node in fx_graph.placeholders(graph))
     location = location_of(nodes[0]) if nodes else ""
     metrics.record_compile(
         metrics.CompileRecord(
@@ -211,8 +211,8 @@ def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
 def _load_or_compile(
     graph: Graph, lowered: Lowered, request: Request, device: pjrt.Device
 ) -> tuple[pjrt.Executable, bool]:
-    inputs = [_signature(n) for n in graph.nodes if n.op == "placeholder"]
-    outputs = [_signature(n) for n in graph.output_node().args[0]]  # type: ignore[union-attr]
+    inputs = [_signature(node) for node in fx_graph.placeholders(graph)]
+    outputs = [_signature(node) for node in fx_graph.results(graph)]
     overrides = request.options.xla_overrides(device.platform)
     folder = config().cache_dir if request.options.disk_cache else None
     if folder is None:

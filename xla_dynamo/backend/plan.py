@@ -9,7 +9,7 @@ from typing import Any
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from . import metrics
+from . import fx_graph, metrics
 from .partition import Eager, Segment
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -52,7 +52,7 @@ def build(
     constant: Callable[[Node], Any],
 ) -> Plan:
     """A plan that runs `steps` of `graph`; `constant` gives the value of a get_attr node."""
-    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    nodes = fx_graph.placeholders(graph)
     runs: list[tuple[Run, list[Node], list[Node]]] = []
     for step in steps:
         if isinstance(step, Segment):
@@ -64,15 +64,12 @@ def build(
         runs.append((run, inputs, outputs))
         nodes.extend(outputs)
     register = {node: i for i, node in enumerate(nodes)}
-    results = graph.output_node().args[0]
-    kept = {register[r] for r in results if isinstance(r, Node)}  # type: ignore[union-attr]
+    results = fx_graph.results(graph)
+    kept = {register[r] for r in results if isinstance(r, Node)}
     return Plan(
         len(nodes),
         tuple(_with_releases(runs, register, kept)),
-        tuple(
-            (True, register[r]) if isinstance(r, Node) else (False, r)
-            for r in results  # type: ignore[union-attr]
-        ),
+        tuple((True, register[r]) if isinstance(r, Node) else (False, r) for r in results),
     )
 
 

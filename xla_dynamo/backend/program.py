@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import metrics, partition, plan, prng
+from . import fx_graph, metrics, partition, plan, prng
 from .aot import GraphInfo
 from .launch import Request, compile_launch
 from .lowering import Target, reason_unsupported
@@ -32,7 +32,7 @@ Run = Callable[[list[Any]], Sequence[Any]]
 def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
     """A boxed callable for `module`: it takes a list of arguments and may clear it."""
     constants = _lift_constants(module)
-    keys = _lift_keys(module.graph)
+    keys = fx_graph.lift_keys(module.graph)
     arguments = len(info.argument_names)
     # Lifted constants are tensors that come again at every call.
     info = GraphInfo(
@@ -106,8 +106,7 @@ class _Program:
             if self._symbols.sources or self._symbols.runtime_ints:
                 graph = specialize(self._graph, arguments, self._symbols)
             else:
-                graph = torch.fx.Graph()
-                graph.output(graph.graph_copy(self._graph, {}))
+                graph = fx_graph.copy(self._graph)
                 tidy(graph)
             run = _compile_static(graph, self._module, self._info, self._options, reason)
             self._table[key] = run
@@ -158,8 +157,8 @@ def _compile_static(
         request = Request(info.name, reason, info.static, info.visible, options)
         return _or_eager(graph, request)
     _report(refused, options)
-    placeholders = {n: i for i, n in enumerate(n for n in graph.nodes if n.op == "placeholder")}
-    visible = set(graph.output_node().args[0][: info.visible])  # type: ignore[index]
+    placeholders = {node: i for i, node in enumerate(fx_graph.placeholders(graph))}
+    visible = set(fx_graph.results(graph)[: info.visible])
     parts = iter(range(len(graph.nodes)))
 
     def compile_segment(segment: partition.Segment) -> Run:
@@ -177,7 +176,7 @@ def _compile_static(
 
 def _or_eager(graph: Graph, request: Request) -> Run:
     """The launch of `graph`; if a compiler refuses it, eager PyTorch, and a warning."""
-    eager = GraphModule({}, _copy(graph))
+    eager = GraphModule({}, fx_graph.copy(graph))
     try:
         return compile_launch(graph, request)
     except (CompileError, UnsupportedOp) as error:
@@ -194,12 +193,6 @@ def _or_eager(graph: Graph, request: Request) -> Run:
             return eager(*arguments)
 
         return run
-
-
-def _copy(graph: Graph) -> Graph:
-    new = Graph()
-    new.output(new.graph_copy(graph, {}))
-    return new
 
 
 def _refused(graph: Graph, target: Target) -> dict[Node, str]:
@@ -251,7 +244,7 @@ def _lift_constants(module: GraphModule) -> list[torch.Tensor]:
         if not isinstance(value, torch.Tensor):
             continue
         if node.target not in lifted:
-            placeholder = _append_placeholder(graph, f"constant_{len(values)}", node.meta)
+            placeholder = fx_graph.append_placeholder(graph, f"constant_{len(values)}", node.meta)
             if "val" not in placeholder.meta:
                 placeholder.meta["val"] = prng.fake_mode(graph).from_tensor(value)
             lifted[node.target] = placeholder
@@ -259,25 +252,6 @@ def _lift_constants(module: GraphModule) -> list[torch.Tensor]:
         node.replace_all_uses_with(lifted[node.target])
         graph.erase_node(node)
     return values
-
-
-def _lift_keys(graph: Graph) -> int:
-    """Turn PRNG key nodes into trailing placeholders; how many."""
-    keys = [node for node in graph.nodes if node.target is prng.new_key]
-    for node in keys:
-        placeholder = _append_placeholder(graph, "prng_key", node.meta)
-        node.replace_all_uses_with(placeholder)
-        graph.erase_node(node)
-    return len(keys)
-
-
-def _append_placeholder(graph: Graph, name: str, meta: dict[str, Any]) -> Node:
-    last = [node for node in graph.nodes if node.op == "placeholder"][-1:]
-    anchor = last[0].next if last else next(iter(graph.nodes))
-    with graph.inserting_before(anchor):
-        placeholder = graph.placeholder(name)
-    placeholder.meta = dict(meta)
-    return placeholder
 
 
 def _attribute(module: GraphModule, node: Node) -> Any:

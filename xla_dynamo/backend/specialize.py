@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from . import prng
+from . import fx_graph, prng
 from .aot import is_symbolic
 
 aten = torch.ops.aten
@@ -57,14 +58,14 @@ def find_symbols(graph: Graph) -> Symbols:
     sources: list[tuple[int, int | None]] = []
     runtime: set[int] = set()
     seen: set[Any] = set()
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    placeholders = fx_graph.placeholders(graph)
     for position, node in enumerate(placeholders):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt) and _only_data(node):
             runtime.add(position)
         elif is_symbolic(value):
             sources.append((position, None))
-            seen.add(value.node.expr)
+            seen.add(value.node.expr)  # pyright: ignore[reportOptionalMemberAccess]
     for position, node in enumerate(placeholders):
         value = node.meta.get("val")
         for dimension, size in enumerate(getattr(value, "shape", ())):
@@ -175,7 +176,7 @@ class _Specializer:
             return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _mapped(self, tree: Any) -> Any:
-        return torch.fx.node.map_arg(tree, lambda node: self._values[node])
+        return map_arg(tree, lambda node: self._values[node])
 
 
 def tidy(graph: Graph) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from . import aot, prng
+from . import aot, fx_graph, prng
 from .specialize import tidy
 
 aten = torch.ops.aten
@@ -54,10 +54,10 @@ def trace(
 def _with_sgd(
     graph: Graph, module: GraphModule, joint: aot.JointSignature, rate: float, momentum: float
 ) -> TrainingStep:
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    placeholders = fx_graph.placeholders(graph)
     position = {node.name: i for i, node in enumerate(placeholders)}
     output = graph.output_node()
-    results: list[Node] = list(output.args[0])  # type: ignore[arg-type]
+    results: list[Node] = fx_graph.results(graph)
     aliases: dict[int, int] = {}
     kept: list[Node] = []
     for name, index in joint.buffers.items():
@@ -80,7 +80,7 @@ def _with_sgd(
             kept.append(result)
     output.args = (tuple(kept),)
     graph.eliminate_dead_code()
-    _lift_keys(graph)
+    fx_graph.lift_keys(graph)
     return TrainingStep(graph, aliases)
 
 
@@ -91,12 +91,3 @@ def _scale(graph: Graph, node: Node, factor: float) -> Node:
 def _with_value(node: Node, like: Node) -> Node:
     node.meta["val"] = like.meta["val"]
     return node
-
-
-def _lift_keys(graph: Graph) -> None:
-    for node in [node for node in graph.nodes if node.target is prng.new_key]:
-        last = [n for n in graph.nodes if n.op == "placeholder"][-1]
-        with graph.inserting_after(last):
-            key = _with_value(graph.placeholder("prng_key"), node)
-        node.replace_all_uses_with(key)
-        graph.erase_node(node)

@@ -122,7 +122,7 @@ def _lower(node: Node, target: Target) -> Body | Unsupported:
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
             jitted = jax.jit(function, keep_unused=True)
             lowered = jitted.trace(*operands).lower(lowering_platforms=(target.platform,))
-            module = lowered.compiler_ir("stablehlo")
+            module: Any = lowered.compiler_ir("stablehlo")
     except Unsupported as reason:
         return reason
     except Exception as error:

@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+# (torch_mlir ships no type information for its native module.)
 """FX graph -> StableHLO by torch-mlir, with calls where a JAX rule supplies the body.
 
 The only file that touches torch_mlir. Seen on torch-mlir 20261001 with torch 2.9 to 2.13.

@@ -59,13 +59,14 @@ def link(
 def text(module: ir.Module, *, locations: bool = True) -> str:
     """The module as MLIR text."""
     if locations:
-        return module.operation.get_asm(enable_debug_info=True, large_elements_limit=64)
-    return module.operation.get_asm(enable_debug_info=False)
+        return str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=64))
+    return str(module.operation.get_asm(enable_debug_info=False))
 
 
 def _fresh_context() -> ir.Context:
     """An MLIR context with every dialect that JAX emits, from a lowering of the public API."""
-    return jax.jit(lambda: ()).lower().compiler_ir("stablehlo").context
+    module: Any = jax.jit(lambda: ()).lower().compiler_ir("stablehlo")
+    return module.context
 
 
 def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Module) -> None:
@@ -92,7 +93,9 @@ def _donate(function: Any, aliases: Mapping[int, int]) -> None:
     attributes = []
     for argument in range(len(function.arguments)):
         alias = aliases.get(argument)
-        named = {} if alias is None else {"tf.aliasing_output": ir.IntegerAttr.get(i32, alias)}
+        named: dict[str, ir.Attribute] = (
+            {} if alias is None else {"tf.aliasing_output": ir.IntegerAttr.get(i32, alias)}
+        )
         attributes.append(ir.DictAttr.get(named))
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
 

@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+# (jaxlib ships no type information for its native module.)
 """StableHLO module -> loaded PJRT executable; torch tensor <-> PJRT buffer.
 
 The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.10.2. Private

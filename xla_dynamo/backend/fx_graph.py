@@ -1,0 +1,51 @@
+"""Small questions and edits that several passes have for an FX graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from torch.fx import Graph, Node
+
+from . import prng
+
+
+def placeholders(graph: Graph) -> list[Node]:
+    """The arguments of `graph`, in order."""
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def results(graph: Graph) -> list[Any]:
+    """What `graph` returns, as a flat list of nodes and constants."""
+    return list(cast("tuple[Any, ...]", graph.output_node().args[0]))
+
+
+def calls(graph: Graph) -> list[Node]:
+    """The nodes of `graph` that compute something."""
+    return [node for node in graph.nodes if node.op == "call_function"]
+
+
+def copy(graph: Graph) -> Graph:
+    """A copy of `graph`; nodes keep names and metadata."""
+    new = Graph()
+    new.output(new.graph_copy(graph, {}))
+    return new
+
+
+def append_placeholder(graph: Graph, name: str, meta: Mapping[str, Any]) -> Node:
+    """A new last argument of `graph`."""
+    last = placeholders(graph)[-1:]
+    anchor = last[0].next if last else next(iter(graph.nodes))
+    with graph.inserting_before(anchor):
+        placeholder = graph.placeholder(name)
+    placeholder.meta = dict(meta)
+    return placeholder
+
+
+def lift_keys(graph: Graph) -> int:
+    """Turn the nodes that make PRNG keys into trailing arguments; how many."""
+    keys = [node for node in graph.nodes if node.target is prng.new_key]
+    for node in keys:
+        node.replace_all_uses_with(append_placeholder(graph, "prng_key", node.meta))
+        graph.erase_node(node)
+    return len(keys)
