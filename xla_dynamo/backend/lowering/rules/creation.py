@@ -1,0 +1,207 @@
+"""Tensors out of nothing: constants, ranges, triangles' indices. All are XLA iotas and broadcasts.
+
+What eager leaves uninitialised is zero here. Layout, device and pin_memory arguments mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..dtypes import to_numpy
+from ..registry import lower
+from ._promotion import cast, is_inexact, result_dtype
+
+aten = torch.ops.aten
+
+Dtype = torch.dtype | None
+
+
+def _dtype(dtype: Dtype, default: np.dtype | None = None) -> np.dtype:
+    if dtype is None and default is not None:
+        return default
+    return to_numpy(dtype or torch.get_default_dtype())
+
+
+def _filled(size: Sequence[int], value: Any, dtype: np.dtype) -> jax.Array:
+    return jnp.broadcast_to(cast(value, dtype), tuple(size))
+
+
+@lower(aten.full.default)
+def full(size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return _filled(size, value, _dtype(dtype, result_dtype(value)))
+
+
+@lower(aten.zeros.default, aten.empty.memory_format, aten.empty_permuted.default)
+@lower(aten.empty_strided.default)
+def zeros(
+    size: Sequence[int], _layout: Sequence[int] = (), *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    return _filled(size, 0, _dtype(dtype))
+
+
+@lower(aten.ones.default)
+def ones(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return _filled(size, 1, _dtype(dtype))
+
+
+@lower(aten.full_like.default)
+def full_like(x: jax.Array, value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return _filled(x.shape, value, _dtype(dtype, x.dtype))
+
+
+@lower(aten.zeros_like.default, aten.empty_like.default, aten.zero.default)
+def zeros_like(x: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return _filled(x.shape, 0, _dtype(dtype, x.dtype))
+
+
+@lower(aten.ones_like.default)
+def ones_like(x: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return _filled(x.shape, 1, _dtype(dtype, x.dtype))
+
+
+@lower(aten.new_full.default)
+def new_full(
+    x: jax.Array, size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    return _filled(size, value, _dtype(dtype, x.dtype))
+
+
+@lower(aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default)
+def new_zeros(
+    x: jax.Array,
+    size: Sequence[int],
+    _strides: Sequence[int] = (),
+    *,
+    dtype: Dtype = None,
+    **_: Any,
+) -> jax.Array:
+    return _filled(size, 0, _dtype(dtype, x.dtype))
+
+
+@lower(aten.new_ones.default)
+def new_ones(x: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return _filled(size, 1, _dtype(dtype, x.dtype))
+
+
+@lower(aten.fill.Scalar, aten.fill.Tensor)
+def fill(x: jax.Array, value: Any) -> jax.Array:
+    return _filled(x.shape, value, x.dtype)
+
+
+@lower(aten.scalar_tensor.default)
+def scalar_tensor(value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return cast(value, _dtype(dtype))
+
+
+@lower(aten.arange.default)
+def arange(end: float, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return arange_step(0, end, dtype=dtype)
+
+
+@lower(aten.arange.start)
+def arange_start(start: float, end: float, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return arange_step(start, end, dtype=dtype)
+
+
+@lower(aten.arange.start_step)
+def arange_step(
+    start: float, end: float, step: float = 1, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    if dtype == torch.int64:
+        start, end, step = int(start), int(end), int(step)
+    if all(isinstance(number, int) for number in (start, end, step)):
+        size, result = int(-((start - end) // step)), _dtype(dtype, np.dtype(np.int64))
+    else:
+        size, result = math.ceil((end - start) / step), _dtype(dtype)
+    if not is_inexact(result):
+        start, step = int(start), int(step)
+    whole = all(float(number).is_integer() for number in (start, step))
+    # Whole ranges are exact in integers; others are computed as eager does, in float64.
+    places = lax.iota(np.int64 if whole else np.float64, max(size, 0))
+    convert = int if whole else float
+    return (places * convert(step) + convert(start)).astype(result)
+
+
+@lower(
+    aten.linspace.default,
+    aten.linspace.Tensor_Tensor,
+    aten.linspace.Tensor_Scalar,
+    aten.linspace.Scalar_Tensor,
+)
+def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    result = _dtype(dtype)
+    return _between(start, end, steps, result).astype(result)
+
+
+@lower(
+    aten.logspace.default,
+    aten.logspace.Tensor_Tensor,
+    aten.logspace.Tensor_Scalar,
+    aten.logspace.Scalar_Tensor,
+)
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    result = _dtype(dtype)
+    exponents = _between(start, end, steps, result)
+    return jnp.power(cast(base, exponents.dtype), exponents).astype(result)
+
+
+def _between(start: Any, end: Any, steps: int, result: np.dtype) -> jax.Array:
+    """Evenly spaced float64 numbers, counted from the nearer end so that both are exact."""
+    if not is_inexact(result):
+        start, end = cast(start, result), cast(end, result)
+    is_complex = np.issubdtype(result, np.complexfloating)
+    dtype = np.dtype(np.complex128 if is_complex else np.float64)
+    start, end = cast(start, dtype), cast(end, dtype)
+    if steps == 1:
+        return start.reshape(1)
+    place = lax.iota(np.int64, steps)
+    step = (end - start) / (steps - 1)
+    return jnp.where(place < steps // 2, start + step * place, end - step * (steps - 1 - place))
+
+
+@lower(aten.eye.default)
+def eye(size: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return eye_rectangular(size, size, dtype=dtype)
+
+
+@lower(aten.eye.m)
+def eye_rectangular(rows: int, columns: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.eye(rows, columns, dtype=_dtype(dtype))
+
+
+@lower(aten.tril_indices.default)
+def tril_indices(
+    rows: int, columns: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    counts = np.clip(np.arange(rows) + offset + 1, 0, columns)
+    return _ragged_indices(np.zeros(rows, np.int64), counts)
+
+
+@lower(aten.triu_indices.default)
+def triu_indices(
+    rows: int, columns: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    first = np.clip(np.arange(rows) + offset, 0, columns)
+    return _ragged_indices(first, columns - first)
+
+
+def _ragged_indices(first: np.ndarray, counts: np.ndarray) -> jax.Array:
+    """Row and column of each element of rows that start at `first` and are `counts` long."""
+    total = int(counts.sum())
+    if total == 0:
+        return jnp.zeros((2, 0), np.int64)
+    ends = np.cumsum(counts)
+    place = lax.iota(np.int64, total)
+    row = jnp.searchsorted(jnp.asarray(ends), place, side="right")
+    shift = jnp.asarray(first - (ends - counts))
+    return jnp.stack([row, place + shift[row]])

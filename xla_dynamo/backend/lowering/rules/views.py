@@ -1,0 +1,197 @@
+"""Shapes: views and their copies, as XLA reshapes, transposes, broadcasts and slices.
+
+A graph is functional, so a view is a value like any other, and its `_copy` twin is the same op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..dtypes import to_numpy
+from ..registry import lower
+from ._dims import axis
+from ._promotion import cast, is_complex, result_dtype
+
+aten = torch.ops.aten
+
+
+@lower(aten.view.default, aten.view_copy.default, aten.reshape.default, aten._unsafe_view.default)
+@lower(aten._reshape_copy.default)
+def view(x: jax.Array, size: Sequence[int]) -> jax.Array:
+    return jnp.reshape(x, tuple(size))
+
+
+@lower(aten._reshape_alias.default, aten._reshape_alias_copy.default)
+def reshape_alias(x: jax.Array, size: Sequence[int], stride: Sequence[int]) -> jax.Array:
+    return jnp.reshape(x, tuple(size))
+
+
+@lower(aten.flatten.using_ints)
+def flatten(x: jax.Array, start: int = 0, end: int = -1) -> jax.Array:
+    if x.ndim == 0:
+        return x.reshape(1)
+    start, end = axis(start, x.ndim), axis(end, x.ndim)
+    merged = int(np.prod(x.shape[start : end + 1]))
+    return x.reshape(*x.shape[:start], merged, *x.shape[end + 1 :])
+
+
+@lower(aten.view.dtype, aten.view_copy.dtype)
+def view_dtype(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+    """The same bytes as another dtype; the last dim grows or shrinks with its width."""
+    return _bits_as(_as_bits(x), to_numpy(dtype), x.shape)
+
+
+def _as_bits(x: jax.Array) -> jax.Array:
+    """`x` as non-complex numbers of at least a byte, complex ones as pairs."""
+    if x.dtype == np.bool_:
+        return x.astype(np.uint8)
+    return jnp.stack([x.real, x.imag], axis=-1) if is_complex(x.dtype) else x[..., None]
+
+
+def _bits_as(x: jax.Array, dtype: np.dtype, shape: tuple[int, ...]) -> jax.Array:
+    if x.ndim == len(shape):
+        x = x[..., None]
+    target = dtype
+    if is_complex(dtype):
+        target = np.dtype(f"float{dtype.itemsize * 4}")
+    elif dtype == np.bool_:
+        target = np.dtype(np.uint8)
+    scalar = not shape
+    x = x.reshape(*(shape[:-1] or ()), -1)
+    ratio = target.itemsize // x.dtype.itemsize
+    if ratio > 1:
+        x = x.reshape(*x.shape[:-1], x.shape[-1] // ratio, ratio)
+    x = lax.bitcast_convert_type(x, target)
+    x = x.reshape(*(shape[:-1] or ()), -1)
+    if is_complex(dtype):
+        x = lax.complex(x[..., 0::2], x[..., 1::2])
+    result = x != 0 if dtype == np.bool_ else x
+    return result.reshape(()) if scalar else result
+
+
+@lower(aten.expand.default, aten.expand_copy.default)
+def expand(x: jax.Array, size: Sequence[int], *, implicit: bool = False) -> jax.Array:
+    added = len(size) - x.ndim
+    shape = [x.shape[d - added] if n == -1 else n for d, n in enumerate(size)]
+    return jnp.broadcast_to(x, shape)
+
+
+@lower(aten.permute.default, aten.permute_copy.default)
+def permute(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+    return lax.transpose(x, [axis(dim, x.ndim) for dim in dims])
+
+
+@lower(aten.transpose.int, aten.transpose_copy.int)
+def transpose(x: jax.Array, dim0: int, dim1: int) -> jax.Array:
+    return jnp.swapaxes(x, dim0, dim1) if x.ndim else x
+
+
+@lower(aten.t.default, aten.t_copy.default, aten.numpy_T.default)
+def t(x: jax.Array) -> jax.Array:
+    return x.T
+
+
+@lower(aten.squeeze.default, aten.squeeze_copy.default)
+def squeeze(x: jax.Array) -> jax.Array:
+    return jnp.squeeze(x)
+
+
+@lower(aten.squeeze.dim, aten.squeeze_copy.dim, aten.squeeze.dims, aten.squeeze_copy.dims)
+def squeeze_dims(x: jax.Array, dims: Sequence[int] | int) -> jax.Array:
+    dims = [dims] if isinstance(dims, int) else dims
+    chosen = {axis(dim, x.ndim) for dim in dims} if x.ndim else set()
+    return x.reshape([n for d, n in enumerate(x.shape) if n != 1 or d not in chosen])
+
+
+@lower(aten.unsqueeze.default, aten.unsqueeze_copy.default)
+def unsqueeze(x: jax.Array, dim: int) -> jax.Array:
+    return jnp.expand_dims(x, dim)
+
+
+@lower(
+    aten.clone.default,
+    aten.alias.default,
+    aten.alias_copy.default,
+    aten.detach.default,
+    aten.detach_copy.default,
+    aten.contiguous.default,
+    aten.lift.default,
+    aten.lift_fresh.default,
+    aten.lift_fresh_copy.default,
+)
+def same(x: jax.Array, **_: Any) -> jax.Array:
+    return x
+
+
+@lower(aten._to_copy.default)
+def to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_: Any) -> jax.Array:
+    return x if dtype is None else cast(x, to_numpy(dtype))
+
+
+@lower(aten.copy.default)
+def copy(x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
+    return jnp.broadcast_to(cast(source, x.dtype), x.shape)
+
+
+@lower(aten.cat.default)
+def cat(tensors: Sequence[jax.Array], dim: int = 0) -> jax.Array:
+    dtype = result_dtype(*tensors)
+    # A tensor of shape [0] fits anywhere, as it once did.
+    parts = [part.astype(dtype) for part in tensors if part.shape != (0,)]
+    if not parts:
+        return jnp.zeros(0, dtype)
+    return lax.concatenate(parts, axis(dim, parts[0].ndim))
+
+
+@lower(aten.stack.default)
+def stack(tensors: Sequence[jax.Array], dim: int = 0) -> jax.Array:
+    dtype = result_dtype(*tensors)
+    return jnp.stack([part.astype(dtype) for part in tensors], dim)
+
+
+@lower(aten.repeat.default)
+def repeat(x: jax.Array, repeats: Sequence[int]) -> jax.Array:
+    return jnp.tile(x, tuple(repeats))
+
+
+@lower(aten.tile.default)
+def tile(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+    return jnp.tile(x, tuple(dims))
+
+
+@lower(aten.repeat_interleave.self_int)
+def repeat_interleave(
+    x: jax.Array, repeats: int, dim: int | None = None, *, output_size: int | None = None
+) -> jax.Array:
+    x = x.reshape(-1) if dim is None else x
+    dim = axis(dim or 0, x.ndim)
+    wide = jnp.broadcast_to(
+        jnp.expand_dims(x, dim + 1), (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :])
+    )
+    return wide.reshape(*x.shape[:dim], x.shape[dim] * repeats, *x.shape[dim + 1 :])
+
+
+@lower(aten.flip.default)
+def flip(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+    return lax.rev(x, [axis(dim, x.ndim) for dim in dims]) if x.ndim else x
+
+
+@lower(aten.roll.default)
+def roll(x: jax.Array, shifts: Sequence[int] | int, dims: Sequence[int] | int = ()) -> jax.Array:
+    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if x.ndim == 0 or x.size == 0:
+        return x
+    return jnp.roll(x, shifts, dims) if dims else jnp.roll(x, shifts[0])
+
+
+@lower(aten.rot90.default)
+def rot90(x: jax.Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> jax.Array:
+    return jnp.rot90(x, k, (dims[0], dims[1]))
