@@ -1,0 +1,66 @@
+"""Embedding look-up and its gradient -> a gather and a scatter-add.
+
+Indices are in range, which eager checks and XLA cannot; they narrow to int32 where the table allows
+it. Gradients add up in float32 for the 16-bit floats: a frequent word has thousands of summands.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from .. import dtypes
+from ..registry import lower
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+
+@lower(aten.embedding.default)
+def embedding(
+    weight: Array,
+    indices: Array,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Array:
+    return rows_of(weight, indices)
+
+
+@lower(aten.embedding_dense_backward.default)
+def embedding_dense_backward(
+    grad: Array, indices: Array, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Array:
+    rows = grad.reshape(-1, grad.shape[-1])
+    return add_rows(rows, indices.reshape(-1), num_weights, padding_idx, scale_grad_by_freq)
+
+
+def rows_of(weight: Array, indices: Array) -> Array:
+    """The rows of `weight` at `indices`."""
+    return weight.at[_narrow(indices, weight.shape[0])].get(
+        mode="promise_in_bounds", wrap_negative_indices=False
+    )
+
+
+def add_rows(
+    rows: Array, indices: Array, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Array:
+    """A table of `num_weights` rows, each the sum of the `rows` that have its index.
+
+    `scale_grad_by_freq` makes it their mean; rows of `padding_idx` do not count.
+    """
+    indices = _narrow(indices, num_weights)
+    rows = rows.astype(dtypes.accumulation(rows.dtype))
+    if scale_grad_by_freq:
+        counts = jnp.zeros(num_weights, rows.dtype).at[indices].add(1, mode="drop")
+        rows = rows / rows_of(counts, indices)[:, None]
+    if padding_idx >= 0:
+        indices = jnp.where(indices == padding_idx, num_weights, indices)
+    table = jnp.zeros((num_weights, *rows.shape[1:]), rows.dtype)
+    return table.at[indices].add(rows, mode="drop", wrap_negative_indices=False)
+
+
+def _narrow(indices: Array, size: int) -> Array:
+    return indices.astype(jnp.int32) if size < 2**31 else indices
