@@ -1,0 +1,42 @@
+"""The environment of the tests, and a clean slate around each.
+
+pyproject.toml turns FallbackWarning into an error: a test that wants one uses pytest.warns.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+# Before jax is imported, and before xla_dynamo reads its settings (at the first compile).
+# Subprocesses of the tests inherit it.
+_CACHE = tempfile.mkdtemp(prefix="xla_dynamo_tests_")
+os.environ["XLA_DYNAMO_CACHE_DIR"] = _CACHE
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+import xla_dynamo  # noqa: E402
+
+torch.set_num_threads(2)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def clean_slate() -> Iterator[None]:
+    """Nothing compiled, nothing counted, nothing warned of, and the same random numbers."""
+    _reset()
+    torch.manual_seed(0)
+    yield
+    _reset()
+
+
+def _reset() -> None:
+    torch.compiler.reset()
+    xla_dynamo.reset_metrics()

@@ -1,0 +1,27 @@
+"""The examples, run as a newcomer runs them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_digits_learns_on_xla_alone(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "digits.py", "--epochs", "4"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    report = dict(re.findall(r"^(\S.*?)  +(.*)$", done.stdout, re.MULTILINE))
+    assert float(report["held-out accuracy"].split("%")[0]) > 97
+    assert report["not on XLA"] == "nothing"
+    # Forward, backward, the optimizer, and the model in eval mode: one shape each.
+    assert report["compiled"].startswith("4 programs")
+    assert report["device"].startswith("cpu/")

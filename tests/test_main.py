@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from xla_dynamo import __main__, config
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of two executables, and a file that is none."""
+    settings = config.from_environment({"XLA_DYNAMO_CACHE_DIR": str(tmp_path)})
+    monkeypatch.setattr(__main__, "config", lambda: settings)
+    for name in ("0" * 64, "f" * 64):
+        (tmp_path / name).write_bytes(b"\0" * 2**20)
+    (tmp_path / "notes.txt").write_text("not ours")
+    return tmp_path
+
+
+def test_cache_tells_its_size(cache_dir, capsys):
+    assert __main__.main(["cache"]) == 0
+    assert capsys.readouterr().out == f"{cache_dir}: 2 executables, 2.0 MiB\n"
+
+
+def test_clear_deletes_executables_and_nothing_else(cache_dir, capsys):
+    assert __main__.main(["cache", "--clear"]) == 0
+    assert [entry.name for entry in cache_dir.iterdir()] == ["notes.txt"]
+    assert capsys.readouterr().out == f"{cache_dir}: 0 executables, 0.0 MiB\n"
+
+
+def test_cache_folder_that_does_not_exist_is_empty(tmp_path, monkeypatch, capsys):
+    settings = config.from_environment({"XLA_DYNAMO_CACHE_DIR": str(tmp_path / "absent")})
+    monkeypatch.setattr(__main__, "config", lambda: settings)
+    assert __main__.main(["cache", "--clear"]) == 0
+    assert "0 executables" in capsys.readouterr().out
+
+
+def test_cache_that_is_off(monkeypatch, capsys):
+    settings = config.from_environment({"XLA_DYNAMO_CACHE_DIR": "0"})
+    monkeypatch.setattr(__main__, "config", lambda: settings)
+    assert __main__.main(["cache", "--clear"]) == 0
+    assert capsys.readouterr().out == "off (XLA_DYNAMO_CACHE_DIR=0)\n"
+
+
+def test_doctor_lists_versions_platform_and_devices(cache_dir, capsys):
+    assert __main__.main(["doctor"]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert {"python", "torch", "torch-mlir", "jax", "jaxlib", "plug-ins"} < lines.keys()
+    assert lines["platform"] == "cpu"
+    assert lines["device"].startswith("0: cpu/")
+    assert lines["cache"].startswith(str(cache_dir))
+
+
+def test_doctor_says_why_there_is_no_device(monkeypatch, capsys):
+    from xla_dynamo.backend.runtime import pjrt
+
+    monkeypatch.setattr(pjrt, "default_platform", lambda: "abacus")
+    assert __main__.main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "PJRT platform 'abacus' cannot be initialised" in out
+    assert "XLA_DYNAMO_PLATFORM=cpu" in out
+
+
+def test_a_command_is_required(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        __main__.main([])
+    assert stopped.value.code == 2
+    assert "doctor" in capsys.readouterr().err

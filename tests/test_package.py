@@ -1,0 +1,174 @@
+"""What holds of the package as a whole: a clean import, the entry point, the wheel, the layers."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "xla_dynamo"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# Everything that a careless import or a first compile might change for the rest of the process.
+STATE = """
+import logging, os, sys, threading, warnings
+import torch, torch._dynamo, torch._functorch.config, torch._inductor.config
+
+def state():
+    return {
+        "dynamo": torch._dynamo.config.save_config_portable(),
+        "functorch": torch._functorch.config.save_config_portable(),
+        "inductor": torch._inductor.config.save_config_portable(),
+        "backends": torch._dynamo.list_backends(exclude_tags=()),
+        "accelerator": torch.accelerator.current_accelerator(),
+        "privateuse1": torch._C._get_privateuse1_backend_name(),
+        "dtype": torch.get_default_dtype(),
+        "precision": torch.get_float32_matmul_precision(),
+        "threads": (torch.get_num_threads(), threading.active_count()),
+        "environment": dict(os.environ),
+        "warnings": list(warnings.filters),
+        "handlers": list(logging.getLogger().handlers),
+        "hooks": (sys.excepthook, list(sys.meta_path), sys.displayhook),
+    }
+"""
+
+
+def python(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_import_loads_no_compiler_and_changes_nothing(tmp_path):
+    done = python(
+        STATE
+        + """
+before = state()
+import xla_dynamo
+after = state()
+assert before == after, {k: (before[k], after[k]) for k in before if before[k] != after[k]}
+loaded = {"jax", "jaxlib", "torch_mlir"} & sys.modules.keys()
+assert not loaded, loaded
+""",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_entry_point_needs_no_import_and_compiling_changes_nothing_of_pytorchs(tmp_path):
+    done = python(
+        STATE
+        + """
+before = state()
+assert "xla_dynamo" not in sys.modules
+model = torch.nn.Linear(3, 4)
+compiled = torch.compile(model, backend="xla")
+x = torch.randn(2, 3)
+torch.testing.assert_close(compiled(x), model(x))
+assert sys.modules["xla_dynamo"].compiles()
+after = state()
+# XLA's own worker threads and jaxlib's variables are not PyTorch's.
+for ours in ("threads", "environment"):
+    del before[ours], after[ours]
+assert before == after, {k: (before[k], after[k]) for k in before if before[k] != after[k]}
+""",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_wheel_holds_the_package_and_nothing_else(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("xla_dynamo", "tests", "examples", "benchmarks"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, source],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.glob("*.whl")
+    assert path.name.endswith("-py3-none-any.whl")
+    wheel = zipfile.ZipFile(path)
+    files = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    package = source / "xla_dynamo"
+    assert files == {
+        str(p.relative_to(source)) for p in (*package.rglob("*.py"), package / "py.typed")
+    }
+    (entry_points,) = (n for n in wheel.namelist() if n.endswith("dist-info/entry_points.txt"))
+    assert "xla = xla_dynamo.backend:xla" in wheel.read(entry_points).decode()
+    assert any(name.endswith("/LICENSE") for name in wheel.namelist())
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute dotted name) of everything that a module imports, at any depth in it."""
+    here = ("xla_dynamo", *path.relative_to(PACKAGE).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *([node.module] if node.module else [])))
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+# (what may not be imported, by which folder, except by these files): see CONTRIBUTING.md.
+LAYERS = [
+    (("jax._src", "jaxlib"), "", ("backend/runtime/pjrt.py", "backend/runtime/topology.py")),
+    (("torch_mlir",), "", ("backend/lowering/importer.py",)),
+    (
+        ("torch._functorch", "torch._dynamo", "torch._guards", "functorch"),
+        "",
+        ("backend/aot.py",),
+    ),
+    (("xla_dynamo.backend.runtime",), "backend/lowering", ()),
+    (("xla_dynamo.compat",), "backend", ()),
+    (
+        ("torch.fx", "xla_dynamo.backend.lowering.importer", "xla_dynamo.backend.lowering.linker"),
+        "backend/lowering/rules",
+        (),
+    ),
+    (("torch.fx", "xla_dynamo.backend.lowering"), "backend/runtime", ()),
+]
+
+
+@pytest.mark.parametrize(("names", "folder", "exempt"), LAYERS)
+def test_layers(names, folder, exempt):
+    inside = [path for path in MODULES if path.is_relative_to(PACKAGE / folder)]
+    allowed = {PACKAGE / name for name in exempt}
+    found = [
+        f"{path.relative_to(ROOT)}:{line} imports {imported}"
+        for path in inside
+        if path not in allowed
+        for line, imported in imports(path)
+        if any(f"{imported}.".startswith(f"{name}.") for name in names)
+    ]
+    assert not found
+
+
+def test_layers_see_relative_and_nested_imports(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    path = tmp_path / "backend" / "lowering" / "rule.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("import jax._src.core\ndef f():\n    from ..runtime import pjrt\n")
+    assert list(imports(path)) == [
+        (1, "jax._src.core"),
+        (3, "xla_dynamo.backend.runtime.pjrt"),
+    ]
+
+
+def test_every_name_of_the_public_api_is_explicit():
+    """`from .x import y as y`: type checkers take nothing else for public in a typed package."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    aliases = [a for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names]
+    assert [a.name for a in aliases if a.asname != a.name and a.name != "annotations"] == []
