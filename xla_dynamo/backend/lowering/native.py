@@ -1,8 +1,7 @@
 """The ops that torch-mlir lowers right, and the dtypes for which a test shows it.
 
 An op is listed only where tests/backend/lowering/test_native.py compares it with eager through
-torch-mlir alone. Every other op goes to its JAX rule. What was found wrong, or crashes, is in
-../../../docs/torch_mlir.md.
+torch-mlir alone. Every other op goes to its JAX rule.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from torch.fx import Node
 
 aten = torch.ops.aten
 _FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
+_WIDE = frozenset({torch.float32, torch.float64})
 _INTS = frozenset({torch.int32, torch.int64})
 _NUMBERS = _FLOATS | _INTS
 _ALL = _NUMBERS | {torch.bool}
@@ -36,55 +36,66 @@ def _of(dtypes: frozenset[torch.dtype]) -> Predicate:
     return holds
 
 
-def _compare(node: Node) -> bool:
-    found = {value.dtype for value in _tensors(node)}
-    return len(found) == 1 and found <= _NUMBERS
-
-
 def _no_empty(predicate: Predicate) -> Predicate:
     def holds(node: Node) -> bool:
-        return predicate(node) and all(value.numel() > 0 for value in _tensors(node))
+        values = (*_tensors(node), node.meta["val"])
+        return predicate(node) and all(value.numel() > 0 for value in values)
 
     return holds
 
 
-NATIVE: dict[torch._ops.OpOverload, Predicate] = {
-    **dict.fromkeys(
-        (
-            aten.neg.default,
-            aten.add.Tensor,
-            aten.sub.Tensor,
-            aten.mul.Tensor,
-        ),
+def _index(node: Node) -> bool:
+    """The result has the dtype of the first operand; indices are of an integer type."""
+    values = _tensors(node)
+    return node.meta["val"].dtype == values[0].dtype and values[0].dtype in _NUMBERS
+
+
+def _mask(node: Node) -> bool:
+    """A bool condition and two operands of the result's dtype."""
+    values = _tensors(node)
+    return len(values) == 3 and {v.dtype for v in values[1:]} == {node.meta["val"].dtype}
+
+
+def _to_bool(dtypes: frozenset[torch.dtype]) -> Predicate:
+    def holds(node: Node) -> bool:
+        found = {value.dtype for value in _tensors(node)}
+        return len(found) == 1 and found <= dtypes
+
+    return holds
+
+
+_BOOL = frozenset({torch.bool})
+
+# (ops, when torch-mlir is right)
+_TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
+    # Element-wise
+    (
+        (aten.neg.default, aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.abs.default),
         _of(_NUMBERS),
     ),
-    **dict.fromkeys(
+    (
         (
             aten.div.Tensor,
             aten.exp.default,
             aten.log.default,
+            aten.log1p.default,
+            aten.expm1.default,
             aten.sqrt.default,
             aten.rsqrt.default,
+            aten.reciprocal.default,
             aten.tanh.default,
             aten.sigmoid.default,
             aten.sin.default,
             aten.cos.default,
             aten.relu.default,
+            aten.floor.default,
+            aten.ceil.default,
+            aten.clamp.default,
         ),
         _of(_FLOATS),
     ),
-    **dict.fromkeys((aten.mm.default, aten.bmm.default), _no_empty(_of(_FLOATS))),
-    **dict.fromkeys(
-        (
-            aten.view.default,
-            aten.permute.default,
-            aten.unsqueeze.default,
-            aten.expand.default,
-            aten.clone.default,
-        ),
-        _of(_ALL),
-    ),
-    **dict.fromkeys(
+    ((aten.maximum.default, aten.minimum.default), _of(_NUMBERS)),
+    (
         (
             aten.eq.Tensor,
             aten.ne.Tensor,
@@ -93,9 +104,46 @@ NATIVE: dict[torch._ops.OpOverload, Predicate] = {
             aten.gt.Tensor,
             aten.ge.Tensor,
         ),
-        _compare,
+        _to_bool(_NUMBERS),
     ),
-}
+    ((aten.isnan.default,), _to_bool(_FLOATS)),
+    (
+        (
+            aten.logical_not.default,
+            aten.logical_and.default,
+            aten.logical_or.default,
+            aten.bitwise_and.Tensor,
+        ),
+        _of(_BOOL),
+    ),
+    ((aten.where.self,), _mask),
+    # Products
+    ((aten.mm.default, aten.bmm.default, aten.addmm.default), _no_empty(_of(_FLOATS))),
+    # Reductions
+    ((aten.sum.dim_IntList, aten.mean.dim), _no_empty(_of(_WIDE))),
+    ((aten.amax.default, aten.amin.default), _no_empty(_of(_FLOATS))),
+    ((aten._softmax.default, aten._log_softmax.default), _no_empty(_of(_WIDE))),
+    # Shapes and positions
+    (
+        (
+            aten.view.default,
+            aten.permute.default,
+            aten.unsqueeze.default,
+            aten.squeeze.dim,
+            aten.expand.default,
+            aten.clone.default,
+            aten.cat.default,
+            aten.select.int,
+            aten.flip.default,
+            aten.constant_pad_nd.default,
+        ),
+        _of(_ALL),
+    ),
+    ((aten.slice.Tensor,), _no_empty(_of(_ALL))),
+    ((aten.index_select.default, aten.embedding.default, aten.gather.default), _index),
+)
+
+NATIVE: dict[torch._ops.OpOverload, Predicate] = {op: when for ops, when in _TABLE for op in ops}
 
 
 def is_native(node: Node) -> bool:
