@@ -1,0 +1,114 @@
+"""Losses of class indices and their gradients -> one gather forward, one comparison backward.
+
+The gradient of a negative log-likelihood is written where the class number meets the target: dense
+and elementwise, so it fuses into the log-softmax gradient after it, where a scatter would not.
+Margin losses spread pairs of classes out, as many as the classes squared.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from .. import dtypes
+from ..registry import lower
+
+aten = torch.ops.aten
+
+Array = jax.Array
+NONE, MEAN, SUM = range(3)
+
+
+@lower(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+def nll_loss_forward(
+    x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
+) -> tuple[Array, Array]:
+    """Classes are axis 1 (0 without a batch); a mean over no targets is NaN."""
+    axis = min(x.ndim - 1, 1)
+    total = dtypes.accumulation(x.dtype)
+    ignored, weights, place = _targets(x, target, weight, ignore_index)
+    picked = jnp.take_along_axis(x, place, axis, mode="promise_in_bounds").squeeze(axis)
+    loss = jnp.where(ignored, 0, -picked.astype(total) * weights)
+    if reduction == NONE and x.ndim > 1:
+        return loss, jnp.zeros((), total)
+    loss, count = jnp.sum(loss), jnp.sum(weights)  # of one number, without a batch
+    return (loss / count if reduction == MEAN else loss), count
+
+
+@lower(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+def nll_loss_backward(
+    grad: Array,
+    x: Array,
+    target: Array,
+    weight: Array | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Array,
+) -> Array:
+    axis = min(x.ndim - 1, 1)
+    total = dtypes.accumulation(x.dtype)
+    ignored, weights, place = _targets(x, target, weight, ignore_index)
+    grad = grad.astype(total)
+    if reduction == MEAN:
+        grad = grad / total_weight.astype(total)
+    share = jnp.expand_dims(jnp.where(ignored, 0, -grad * weights), axis)
+    hit = lax.broadcasted_iota(place.dtype, x.shape, axis) == place
+    return jnp.where(hit, share, 0).astype(x.dtype)
+
+
+@lower(aten.multi_margin_loss_backward.default)
+def multi_margin_loss_backward(
+    grad: Array,
+    x: Array,
+    target: Array,
+    p: float,
+    margin: float,
+    weight: Array | None = None,
+    reduction: int = MEAN,
+) -> Array:
+    rows, grad = x.reshape(-1, x.shape[-1]), jnp.atleast_1d(grad)
+    place = target.reshape(-1, 1)
+    hit = lax.broadcasted_iota(place.dtype, rows.shape, 1) == place
+    slack = margin - jnp.take_along_axis(rows, place, 1) + rows
+    slope = jnp.where((slack > 0) & ~hit, 1 if p == 1 else 2 * slack, 0) / rows.shape[1]
+    if weight is not None:
+        slope = slope * weight[place]
+    slope = jnp.where(hit, -jnp.sum(slope, 1, keepdims=True), slope)
+    return (slope * _share(grad, rows, reduction)).reshape(x.shape)
+
+
+@lower(aten.multilabel_margin_loss_backward.default)
+def multilabel_margin_loss_backward(
+    grad: Array, x: Array, target: Array, reduction: int, is_target: Array
+) -> Array:
+    """A row of targets ends at its first negative one."""
+    rows, grad = x.reshape(-1, x.shape[-1]), jnp.atleast_1d(grad)
+    targets, is_target = target.reshape(rows.shape), is_target.reshape(rows.shape)
+    valid = jnp.cumprod(targets >= 0, axis=1, dtype=jnp.int32) > 0
+    place = jnp.where(valid, targets, 0)
+    slack = 1 - jnp.take_along_axis(rows, place, 1)[:, :, None] + rows[:, None, :]
+    pairs = (slack > 0) & valid[:, :, None] & (is_target == 0)[:, None, :]
+    pulled, pushed = jnp.sum(pairs, 2, dtype=rows.dtype), jnp.sum(pairs, 1, dtype=rows.dtype)
+    numbers = jnp.arange(rows.shape[0])[:, None]
+    slope = pushed.at[numbers, place].add(-pulled, mode="promise_in_bounds") / rows.shape[1]
+    return (slope * _share(grad, rows, reduction)).reshape(x.shape)
+
+
+def _targets(
+    x: Array, target: Array, weight: Array | None, ignore_index: int
+) -> tuple[Array, Array, Array]:
+    """Which targets are ignored, the weight of each (0 if ignored), and its place along classes."""
+    total = dtypes.accumulation(x.dtype)
+    ignored = target == ignore_index
+    place = jnp.where(ignored, 0, target).astype(jnp.int32)
+    weights = jnp.ones((), total) if weight is None else weight.astype(total)[place]
+    weights = jnp.where(ignored, 0, weights)
+    return ignored, weights, jnp.expand_dims(place, min(x.ndim - 1, 1))
+
+
+def _share(grad: Array, rows: Array, reduction: int) -> Array:
+    """The gradient of each row's loss."""
+    grad = grad[:, None]
+    return grad / rows.shape[0] if reduction == MEAN else grad

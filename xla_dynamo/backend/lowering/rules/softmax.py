@@ -1,0 +1,61 @@
+"""Softmax, log-softmax and their gradients -> a maximum, exponentials and row sums.
+
+Written in the form that XLA's softmax fusions look for; in float32 for the 16-bit floats.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from .. import dtypes
+from ..registry import lower
+from . import _dims
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+
+@lower(aten._softmax.default)
+def _softmax(x: Array, dim: int, half_to_float: bool) -> Array:
+    weights = jnp.exp(_below_top(x, dim))
+    return _like(weights / _sum(weights, dim), x, half_to_float)
+
+
+@lower(aten._log_softmax.default)
+def _log_softmax(x: Array, dim: int, half_to_float: bool) -> Array:
+    below = _below_top(x, dim)
+    return _like(below - jnp.log(_sum(jnp.exp(below), dim)), x, half_to_float)
+
+
+@lower(aten._softmax_backward_data.default)
+def _softmax_backward_data(grad: Array, output: Array, dim: int, input_dtype: torch.dtype) -> Array:
+    total = dtypes.accumulation(output.dtype)
+    grad, output = grad.astype(total), output.astype(total)
+    return (output * (grad - _sum(grad * output, dim))).astype(dtypes.to_numpy(input_dtype))
+
+
+@lower(aten._log_softmax_backward_data.default)
+def _log_softmax_backward_data(
+    grad: Array, output: Array, dim: int, input_dtype: torch.dtype
+) -> Array:
+    total = dtypes.accumulation(output.dtype)
+    grad, output = grad.astype(total), output.astype(total)
+    return (grad - jnp.exp(output) * _sum(grad, dim)).astype(dtypes.to_numpy(input_dtype))
+
+
+def _below_top(x: Array, dim: int) -> Array:
+    x = x.astype(dtypes.accumulation(x.dtype))
+    if x.ndim == 0:
+        return x - x
+    return x - jnp.max(x, _dims.axis(dim, x.ndim), keepdims=True, initial=-jnp.inf)
+
+
+def _sum(x: Array, dim: int) -> Array:
+    return x if x.ndim == 0 else jnp.sum(x, _dims.axis(dim, x.ndim), keepdims=True)
+
+
+def _like(out: Array, x: Array, half_to_float: bool) -> Array:
+    return out if half_to_float else out.astype(x.dtype)
