@@ -1,0 +1,84 @@
+"""Special functions, against eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from rule_harness import check
+
+from xla_dynamo.backend.lowering.rules import orthogonal_polynomials, special_functions
+
+aten = torch.ops.aten
+NAN, INF = float("nan"), float("inf")
+UNARY = sorted(special_functions._UNARY, key=str)
+FLOAT_ONLY = {torch.bfloat16, torch.float16}
+# Eager has no 16-bit kernel for these, or rounds in between.
+NO_16_BITS = {
+    aten.special_log_ndtr.default,
+    aten.special_ndtr.default,
+    aten.special_erfcx.default,
+    aten.special_modified_bessel_i0.default,
+    aten.special_modified_bessel_i1.default,
+    aten.special_ndtri.default,
+    aten.special_spherical_bessel_j0.default,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("op", UNARY, ids=str)
+def test_unary(op: Any, dtype: torch.dtype) -> None:
+    x = torch.tensor([-2.5, -1.0, -0.3, -0.0, 0.0, 0.2, 0.5, 0.9, 1.0, 2.0, 3.7, 9.0])
+    if not (dtype in FLOAT_ONLY and op in NO_16_BITS):
+        check(op, x.to(dtype))
+
+
+@pytest.mark.parametrize("op", UNARY, ids=str)
+def test_not_a_number(op: Any) -> None:
+    check(op, torch.tensor([NAN, 1.0]))
+
+
+@pytest.mark.parametrize("op", [aten.erf.default, aten.erfc.default, aten.special_log_ndtr.default])
+def test_tails(op: Any) -> None:
+    check(op, torch.tensor([-INF, -30.0, -8.0, 8.0, 30.0, INF], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
+def test_polygamma(n: int) -> None:
+    x = torch.tensor([-3.7, -1.2, -0.4, 0.1, 0.9, 2.0, 7.5, 40.0], dtype=torch.float64)
+    check(aten.polygamma.default, n, x)
+    check(aten.polygamma.default, n, torch.arange(1, 5))
+
+
+def test_zeta() -> None:
+    s = torch.tensor([0.5, 1.0, 2.0, 3.5, 12.0, 2.0, 2.5, 3.0], dtype=torch.float64)
+    q = torch.tensor([1.0, 2.0, 0.3, 5.0, 1.0, -3.0, -1.5, -1.5], dtype=torch.float64)
+    check(aten.special_zeta.default, s, q)
+    check(aten.special_zeta.default, s.long(), q.long())
+    check(aten.special_zeta.self_scalar, 2, q)
+
+
+def test_incomplete_gamma() -> None:
+    a = torch.tensor([0.5, 1.0, 3.0, 20.0, 0.0, 2.0])
+    x = torch.tensor([0.1, 2.0, 3.0, 15.0, 1.0, 0.0])
+    check(aten.igamma.default, a, x)
+    check(aten.igammac.default, a, x)
+    check(aten.igamma.default, a[:, None].double(), x.double())
+
+
+def test_multivariate_gamma() -> None:
+    check(aten.mvlgamma.default, torch.rand(4, 3) + 3, 4)
+    check(aten.mvlgamma.default, torch.arange(3, 8), 2)
+
+
+@pytest.mark.parametrize("name", sorted(orthogonal_polynomials._FAMILIES))
+def test_polynomials(name: str) -> None:
+    x = torch.linspace(-1.5, 1.5, 13, dtype=torch.float64)[:, None]
+    n = torch.arange(-1, 10)
+    packet = getattr(aten, f"special_{name}")
+    check(packet.default, x, n)
+    check(packet.x_scalar, 0.3, n.double())
+    check(packet.n_scalar, x.float(), 3)
+    if name.startswith("chebyshev"):
+        check(getattr(aten, f"special_shifted_{name}").default, x, n)

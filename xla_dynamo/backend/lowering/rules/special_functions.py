@@ -1,0 +1,173 @@
+"""Special functions: gamma, error and Bessel functions and their inverses, mostly from jax.scipy.
+
+Evaluated like all element-wise maths: integers in the default dtype, 16-bit floats in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+from jax.scipy import special
+
+from ..registry import lower
+from ._promotion import compute
+
+aten = torch.ops.aten
+
+
+def _digamma(x: jax.Array) -> jax.Array:
+    return jnp.where(x == 0, jnp.copysign(jnp.full_like(x, jnp.inf), -x), lax.digamma(x))
+
+
+def _i0(x: jax.Array) -> jax.Array:
+    return lax.exp(lax.abs(x)) * lax.bessel_i0e(x)
+
+
+def _i1(x: jax.Array) -> jax.Array:
+    return lax.exp(lax.abs(x)) * lax.bessel_i1e(x)
+
+
+def _entr(x: jax.Array) -> jax.Array:
+    safe = jnp.where(x > 0, x, jnp.ones((), x.dtype))
+    value = jnp.where(x > 0, -x * jnp.log(safe), jnp.where(x == 0, 0.0, -jnp.inf))
+    return jnp.where(jnp.isnan(x), x, value)
+
+
+def _spherical_bessel_j0(x: jax.Array) -> jax.Array:
+    # Eager takes six terms of the series below one half, which sin(x)/x matches to rounding.
+    return jnp.where(jnp.isinf(x), 0.0, jnp.where(x == 0, 1.0, jnp.sin(x) / x))
+
+
+_UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
+    aten.erf.default: lax.erf,
+    aten.erfc.default: lax.erfc,
+    aten.erfinv.default: lax.erf_inv,
+    aten.special_erfcx.default: special.erfcx,
+    aten.lgamma.default: lax.lgamma,
+    aten.digamma.default: _digamma,
+    aten.i0.default: _i0,
+    aten.special_i0e.default: lax.bessel_i0e,
+    aten.special_i1.default: _i1,
+    aten.special_i1e.default: lax.bessel_i1e,
+    aten.special_modified_bessel_i0.default: _i0,
+    aten.special_modified_bessel_i1.default: _i1,
+    aten.special_ndtri.default: special.ndtri,
+    aten.special_ndtr.default: special.ndtr,
+    aten.special_log_ndtr.default: special.log_ndtr,
+    aten.special_entr.default: _entr,
+    aten.special_spherical_bessel_j0.default: _spherical_bessel_j0,
+}
+
+
+# The denominators of Euler and Maclaurin's correction terms, (2k)! / B_2k.
+_EULER_MACLAURIN = (
+    *(12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10),
+    *(-2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15),
+    *(1.8152105401943546773e17, -7.1661652561756670113e18),
+)
+
+
+def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
+    """Hurwitz's zeta by Cephes' algorithm, as in eager: lax.zeta is wrong for negative q."""
+    x, q = jnp.broadcast_arrays(x, q)
+    tolerance = 1.1102230246251565e-16
+
+    def unfinished(state: tuple[jax.Array, ...]) -> jax.Array:
+        step, active = state[0], state[4]
+        return jnp.any(active) & (step < 10_000)
+
+    def add_term(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        step, a, b, total, active, converged = state
+        a = jnp.where(active, a + 1, a)
+        b = jnp.where(active, lax.pow(a, -x), b)
+        total = jnp.where(active, total + b, total)
+        converged |= active & (jnp.abs(b) < tolerance * jnp.abs(total))
+        active &= ~converged & ((step < 8) | (a <= 9))
+        return step + 1, a, b, total, active, converged
+
+    none = jnp.zeros(x.shape, np.bool_)
+    start = (jnp.int32(0), q, jnp.zeros_like(q), lax.pow(q, -x), ~none & ~jnp.isnan(x + q), none)
+    _, w, b, total, _, converged = lax.while_loop(unfinished, add_term, start)
+    corrected = total + b * w / (x - 1) - b / 2
+    rising = jnp.ones_like(x)
+    for k, denominator in enumerate(_EULER_MACLAURIN):
+        rising = rising * (x + 2 * k)
+        b = b / w
+        corrected = corrected + rising * b / denominator
+        rising = rising * (x + 2 * k + 1)
+        b = b / w
+    result = jnp.where(converged, total, corrected)
+    pole = (x == 1) | ((q <= 0) & (q == jnp.floor(q)))
+    undefined = (x < 1) | ((q <= 0) & ~pole & (x != jnp.floor(x))) | jnp.isnan(x + q)
+    return jnp.where(undefined, jnp.nan, jnp.where(pole, jnp.inf, result))
+
+
+def _igamma(a: jax.Array, x: jax.Array) -> jax.Array:
+    a, x = jnp.broadcast_arrays(a, x)
+    at_zero = jnp.where(x > 0, 1.0, jnp.nan).astype(x.dtype)
+    return jnp.where(a == 0, at_zero, lax.igamma(a, x))
+
+
+def _igammac(a: jax.Array, x: jax.Array) -> jax.Array:
+    a, x = jnp.broadcast_arrays(a, x)
+    at_zero = jnp.where(x > 0, 0.0, jnp.nan).astype(x.dtype)
+    return jnp.where(a == 0, at_zero, lax.igammac(a, x))
+
+
+_BINARY: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
+    _igamma: (aten.igamma.default,),
+    _igammac: (aten.igammac.default,),
+    _zeta: (
+        aten.special_zeta.default,
+        aten.special_zeta.self_scalar,
+        aten.special_zeta.other_scalar,
+    ),
+}
+
+
+def _register_tables() -> None:
+    def evaluated_as_float(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda *operands: compute(function, *operands, to_float=True)
+
+    for op, function in _UNARY.items():
+        lower(op)(evaluated_as_float(function))
+    for function, ops in _BINARY.items():
+        lower(*ops)(evaluated_as_float(function))
+
+
+@lower(aten.polygamma.default)
+def polygamma(n: int, x: jax.Array) -> jax.Array:
+    if n == 0:
+        return compute(_digamma, x, to_float=True)
+    if n == 1:
+        return compute(_trigamma, x, to_float=True)
+    factor = math.factorial(n) * (1 if n % 2 else -1)
+    return compute(lambda x: factor * _zeta(jnp.full_like(x, n + 1), x), x, to_float=True)
+
+
+def _trigamma(x: jax.Array) -> jax.Array:
+    """zeta(2, x), reflected for x < 1/2, where the series of zeta has no value."""
+    reflected = x < 0.5
+    value = _zeta(jnp.full_like(x, 2), jnp.where(reflected, 1 - x, x))
+    return jnp.where(reflected, (jnp.pi / jnp.sin(jnp.pi * x)) ** 2 - value, value)
+
+
+@lower(aten.mvlgamma.default)
+def mvlgamma(x: jax.Array, p: int) -> jax.Array:
+    constant = p * (p - 1) / 4 * math.log(math.pi)
+    steps = np.arange(p) / 2
+
+    def function(x: jax.Array) -> jax.Array:
+        return jnp.sum(lax.lgamma(x[..., None] - steps.astype(x.dtype)), -1) + constant
+
+    return compute(function, x, to_float=True)
+
+
+_register_tables()
