@@ -1,4 +1,4 @@
-"""Runs one rule outside the compiler: torch tensors in, the rule under jax.jit, torch tensors out."""
+"""Runs one rule outside the compiler: torch tensors in, the rule under jax.jit, torch out."""
 
 from __future__ import annotations
 
