@@ -71,7 +71,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     executable = None
     if any(output.array is not None for output in outputs):
         executable = _compile(graph, request, device)
-    return _Launch(executable, device, used, request.resident, outputs).__call__
+    host = all(node.meta["val"].device.type == "cpu" for node in fx_graph.results(graph))
+    return _Launch(executable, device, used, request.resident, outputs, host).__call__
 
 
 class _Launch:
@@ -84,9 +85,11 @@ class _Launch:
         used: Sequence[int],
         resident: frozenset[int],
         outputs: Sequence[_Output],
+        host: bool,
     ) -> None:
         self._executable = executable
         self._device = device
+        self._host = host
         self._slots = [buffers.Slot(device, i, i in resident) for i in used]
         self._outputs = outputs
         arrays = [output for output in outputs if output.array is not None]
@@ -99,7 +102,7 @@ class _Launch:
         if self._executable is None:
             return [self._result(output, arguments, ()) for output in self._outputs]
         arrays = [slot.array(arguments[slot.position]) for slot in self._slots]
-        tensors = pjrt.to_tensors(self._executable(*arrays), self._device)
+        tensors = pjrt.to_tensors(self._executable(*arrays), self._device, self._host)
         if self._plain:
             return tensors
         return [self._result(output, arguments, tensors) for output in self._outputs]

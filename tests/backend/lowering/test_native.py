@@ -191,6 +191,8 @@ def test_torch_mlir_is_right(op: Any) -> None:
         results = [(tuple(t.shape), dtypes.to_numpy(t.dtype)) for t in expected]
         executable = pjrt.compile(module, device, signature, results, {})
         arrays = [pjrt.to_array(t.contiguous(), device) for t in arguments]
-        for got, want in zip(pjrt.to_tensors(executable(*arrays), device), expected, strict=True):
+        for got, want in zip(
+            pjrt.to_tensors(executable(*arrays), device, True), expected, strict=True
+        ):
             torch.testing.assert_close(got, want, equal_nan=True)
     assert claimed, f"{op} is listed, but no dtype of it is claimed"

@@ -27,7 +27,8 @@ class Residents:
     def array(self, tensor: torch.Tensor) -> pjrt.Array:
         """The array of `tensor`, uploaded or aliased at the first call and after a change."""
         entry = self._entries.get(id(tensor))
-        if entry is not None and entry[1] == tensor.data_ptr():
+        # `tensor.data = other` replaces memory, or its order, without moving the version counter.
+        if entry is not None and entry[1] == tensor.data_ptr() and tensor.is_contiguous():
             version = entry[2]
             if version is None or version == tensor._version:
                 return entry[3]

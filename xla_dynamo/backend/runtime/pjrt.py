@@ -227,14 +227,17 @@ def put(host: np.ndarray, on: Device) -> Array:
         return xc.batched_device_put(aval, sharding, [host], [on])
 
 
-def to_tensors(arrays: Sequence[Array], on: Device) -> list[torch.Tensor]:
-    """Arrays of the device as torch tensors, once they are computed: zero-copy on CPU and CUDA.
+def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Tensor]:
+    """Arrays of the device as torch tensors, once they are computed.
+
+    With `host` they become CPU tensors, else tensors on the device; zero-copy if that is where
+    they are.
 
     Raises:
         Whatever the program that computes them failed with on the device.
     """
     _jax.batched_block_until_ready(arrays)  # without the GIL, unlike the conversion
-    if on.platform in _TORCH_DEVICE_TYPE:
+    if on.platform == "cpu" or not host:
         return [_torch_dlpack_in(_dlpack_out(array)) for array in arrays]
     return [_from_numpy(np.array(array)) for array in arrays]
 
