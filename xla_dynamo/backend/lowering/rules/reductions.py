@@ -138,7 +138,7 @@ def all_(x: jax.Array, dims: Dims = None, keepdim: bool = False) -> jax.Array:
 
 def _quantified(dims: Dims, ndim: int) -> tuple[int, ...]:
     """The axes of any and all, for which an empty list means no reduction."""
-    return () if dims is not None and dims == [] else axes(dims, ndim)
+    return () if isinstance(dims, Sequence) and not dims else axes(dims, ndim)
 
 
 @lower(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
