@@ -1,0 +1,115 @@
+"""QR, singular values, eigenvalues and the functions of matrices built on them, to lax.linalg.
+
+Signs and phases of singular vectors and eigenvectors are the platform's: on CPU LAPACK's, like
+eager's. Outputs that an op's mode leaves out have the shape [0], as in eager.
+"""
+
+from __future__ import annotations
+
+import jax
+import torch
+from jax import lax
+from jax import numpy as jnp
+from jax.scipy.linalg import expm
+
+from ..registry import lower
+
+aten = torch.ops.aten
+
+# expm gives NaN beyond it; 2**128 is where a float32 norm ends, and unused squarings are skipped.
+_MAX_SQUARINGS = 128
+
+
+@lower(aten.linalg_qr.default)
+def linalg_qr(a: jax.Array, mode: str = "reduced") -> tuple[jax.Array, jax.Array]:
+    if mode == "r":
+        return jnp.zeros((0,), a.dtype), jnp.linalg.qr(a, mode="r")
+    q, r = lax.linalg.qr(a, full_matrices=mode == "complete")
+    return q, r
+
+
+@lower(aten.geqrf.default)
+def geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    reflectors, taus = jnp.linalg.qr(a, mode="raw")
+    return jnp.swapaxes(reflectors, -1, -2), taus
+
+
+@lower(aten.linalg_householder_product.default)
+def linalg_householder_product(a: jax.Array, taus: jax.Array) -> jax.Array:
+    return lax.linalg.householder_product(a, taus)
+
+
+@lower(aten.ormqr.default)
+def ormqr(
+    a: jax.Array, taus: jax.Array, c: jax.Array, left: bool = True, transpose: bool = False
+) -> jax.Array:
+    return lax.linalg.ormqr(a, taus, c, left=left, transpose=transpose)
+
+
+@lower(aten._linalg_svd.default)
+def linalg_svd(
+    a: jax.Array,
+    full_matrices: bool = False,
+    compute_uv: bool = True,
+    *,
+    driver: str | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    if not compute_uv:
+        empty = jnp.zeros((0,), a.dtype)
+        return empty, jnp.linalg.svd(a, compute_uv=False), empty
+    u, s, vh = jnp.linalg.svd(a, full_matrices=full_matrices)
+    return u, s, vh
+
+
+@lower(aten._linalg_eigh.default)
+def linalg_eigh(
+    a: jax.Array, uplo: str = "L", compute_v: bool = True
+) -> tuple[jax.Array, jax.Array]:
+    vectors, values = lax.linalg.eigh(a, lower=uplo.upper() == "L", symmetrize_input=False)
+    return values, vectors if compute_v else jnp.zeros((0,), a.dtype)
+
+
+@lower(aten.linalg_eig.default)
+def linalg_eig(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    values, vectors = lax.linalg.eig(a, compute_left_eigenvectors=False)
+    return values, vectors
+
+
+@lower(aten._linalg_eigvals.default, aten.linalg_eigvals.default)
+def linalg_eigvals(a: jax.Array) -> jax.Array:
+    (values,) = lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
+    return values
+
+
+@lower(aten.linalg_matrix_exp.default)
+def linalg_matrix_exp(a: jax.Array) -> jax.Array:
+    if a.size == 0:
+        return a
+    return expm(a, max_squarings=_MAX_SQUARINGS)
+
+
+@lower(aten.linalg_pinv.atol_rtol_tensor)
+def linalg_pinv(
+    a: jax.Array,
+    *,
+    atol: jax.Array | None = None,
+    rtol: jax.Array | None = None,
+    hermitian: bool = False,
+) -> jax.Array:
+    rows, columns = a.shape[-2:]
+    if rows == 0 or columns == 0:
+        return jnp.zeros((*a.shape[:-2], columns, rows), a.dtype)
+    if hermitian:
+        u, s = lax.linalg.eigh(a, lower=True, symmetrize_input=False)
+        vh = jnp.conj(jnp.swapaxes(u, -1, -2))
+    else:
+        u, s, vh = jnp.linalg.svd(a, full_matrices=False)
+    magnitude = jnp.abs(s)
+    default = jnp.asarray(jnp.finfo(a.dtype).eps * max(rows, columns), s.dtype)
+    if rtol is None:
+        rtol = default if atol is None else jnp.where(atol > 0, 0, default)
+    relative = rtol[..., None] * magnitude.max(-1, keepdims=True)
+    floor = relative if atol is None else jnp.maximum(atol[..., None], relative)
+    inverse = jnp.where(magnitude > floor, 1 / s, 0).astype(a.dtype)
+    v, uh = (jnp.conj(jnp.swapaxes(x, -1, -2)) for x in (vh, u))
+    return (v * inverse[..., None, :]) @ uh
