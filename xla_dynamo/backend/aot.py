@@ -19,7 +19,7 @@ from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
 from torch.fx import GraphModule
 
-from . import fx_graph
+from . import fx_graph, recapture
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class GraphInfo:
     """What AOTAutograd knows about a graph beyond its nodes.
 
     name: Dynamo's compile id and the kind: "0/0 forward".
+    reason: why Dynamo captured it: the first call, or which argument changed.
     argument_names: what the user calls each argument, as far as Dynamo knows.
     static: positions of arguments that are the same tensors at every call (parameters, buffers).
     visible: how many of the leading outputs leave the graph for the user; the others are saved
@@ -34,6 +35,7 @@ class GraphInfo:
     """
 
     name: str
+    reason: str
     argument_names: tuple[str, ...]
     static: frozenset[int]
     visible: int
@@ -56,7 +58,12 @@ def compile(
     inference graph.
     """
     sources = _argument_names(module)
-    compile_id = str(CompileContext.current_compile_id() or "?")
+    compile_id = CompileContext.current_compile_id()
+    frame, capture = (
+        getattr(compile_id, "frame_id", None),
+        compile_id and compile_id.frame_compile_id,
+    )
+    reason = recapture.reason(frame or 0, capture or 0, sources, example_inputs)
     static_names: set[str] = set()
 
     def info(kind: str, graph: GraphModule) -> GraphInfo:
@@ -70,7 +77,8 @@ def compile(
                 outputs = metadata.num_forward_returns
         named = sources if kind != "backward" and len(sources) == len(placeholders) else ()
         return GraphInfo(
-            name=f"{compile_id} {kind}",
+            name=f"{compile_id or '?'} {kind}",
+            reason=reason,
             argument_names=named or tuple(placeholders),
             static=frozenset(i for i, name in enumerate(placeholders) if name in static_names),
             visible=outputs,

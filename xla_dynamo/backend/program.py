@@ -37,6 +37,7 @@ def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
     # Lifted constants are tensors that come again at every call.
     info = GraphInfo(
         info.name,
+        info.reason,
         info.argument_names + ("constant",) * len(constants) + ("PRNG key",) * keys,
         info.static | set(range(arguments, arguments + len(constants))),
         info.visible,
@@ -64,6 +65,7 @@ def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Option
     def compile_segment(segment: partition.Segment) -> Run:
         part = GraphInfo(
             f"{info.name} part {next(names)}",
+            info.reason,
             tuple(node.name for node in segment.inputs),
             frozenset(),
             len(segment.outputs),
@@ -91,8 +93,12 @@ class _Program:
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         symbols = self._symbols
-        key = symbols.key(arguments) if symbols.sources else ()
-        run = self._table.get(key) or self._compile(key, arguments)
+        if symbols.sources:
+            key = symbols.key(arguments)
+            run = self._table.get(key) or self._compile(key, arguments)
+            self._table.move_to_end(key)
+        else:
+            run = self._table.get(()) or self._compile((), arguments)
         if symbols.runtime_ints:
             for position in symbols.runtime_ints:
                 arguments[position] = torch.tensor(arguments[position])
@@ -111,7 +117,7 @@ class _Program:
             run = _compile_static(graph, self._module, self._info, self._options, reason)
             self._table[key] = run
             self._compiled += 1
-            # Oldest first: keys that are still in use come back, at the price of a compile.
+            # Least recently used first; it may come back, at the price of a compile.
             while len(self._table) > self._options.max_executables:
                 self._table.popitem(last=False)
             if self._compiled >= config().recompile_warning:
@@ -121,7 +127,7 @@ class _Program:
     def _reason(self, key: tuple[int, ...]) -> str:
         """Which argument and dimension differ from the most similar key seen."""
         if not self._compiled:
-            return "first call"
+            return self._info.reason
 
         def distance(old: tuple[int, ...]) -> int:
             return sum(a != b for a, b in zip(old, key, strict=True))
