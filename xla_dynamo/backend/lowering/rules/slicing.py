@@ -208,7 +208,6 @@ def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
         whole = lax.pad(x, jnp.zeros((), x.dtype), padding)
         steps = whole.reshape(*x.shape[:dim], count, step, *x.shape[dim + 1 :])
         return jnp.moveaxis(lax.slice_in_dim(steps, 0, size, axis=dim + 1), dim + 1, -1)
-    # A gather of elements: on CPU six times as fast as one of whole windows.
     places = lax.iota(np.int32, count)[:, None] * step + lax.iota(np.int32, size)
     windows = x.at[along(dim, places)].get(mode="promise_in_bounds", wrap_negative_indices=False)
     return jnp.moveaxis(windows, dim + 1, -1)
