@@ -21,7 +21,7 @@ from xla_dynamo.errors import CompileError
 from . import fx_graph, metrics
 from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
-from .lowering.source import location_of
+from .lowering.source import first_location
 from .options import Options
 from .runtime import buffers, cache, pjrt
 
@@ -175,7 +175,6 @@ def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Execut
     done = time.perf_counter()
     nodes = fx_graph.calls(graph)
     shapes = tuple(_describe(node.meta["val"]) for node in fx_graph.placeholders(graph))
-    location = location_of(nodes[0]) if nodes else ""
     metrics.record_compile(
         metrics.CompileRecord(
             request.name,
@@ -185,7 +184,7 @@ def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Execut
             done - lowered_at,
             from_disk,
             request.reason,
-            str(location),
+            str(first_location(graph)),
         )
     )
     if keep_text:

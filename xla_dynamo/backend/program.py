@@ -21,7 +21,7 @@ from . import fx_graph, metrics, partition, plan, prng
 from .aot import GraphInfo
 from .launch import Request, compile_launch
 from .lowering import Target, reason_unsupported
-from .lowering.source import location_of
+from .lowering.source import first_location, location_of
 from .options import Options
 from .runtime import pjrt
 from .specialize import Symbols, find_symbols, specialize, tidy
@@ -143,10 +143,9 @@ class _Program:
         return ", ".join(changes) or "the executable had been evicted"
 
     def _warn(self, reason: str) -> None:
-        first = next((n for n in self._graph.nodes if n.op == "call_function"), None)
         metrics.warn_once(
             ("recompile", id(self)),
-            f"{self._info.name} (first op at {location_of(first) if first else '?'}) was compiled "
+            f"{self._info.name} (first op at {first_location(self._graph)}) was compiled "
             f"{self._compiled} times. Last: {reason}. XLA needs one executable per shape: pad that "
             "argument to a few fixed sizes, or drop the last short batch (drop_last=True).",
             metrics.RecompileWarning,

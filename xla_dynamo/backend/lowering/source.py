@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 # Frames inside torch (nn.Linear.forward, say) are not the user's.
@@ -39,3 +39,9 @@ def location_of(node: Node) -> Location:
         return Location(str(node.target))
     file, line, _, code = own[-1]
     return Location(str(node.target), file, int(line), code.strip())
+
+
+def first_location(graph: Graph) -> Location:
+    """The first line of the user's program that `graph` is known to come from."""
+    located = (location_of(node) for node in graph.nodes if node.op == "call_function")
+    return next((found for found in located if found.file), Location(""))

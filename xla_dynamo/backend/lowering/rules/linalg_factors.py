@@ -16,8 +16,8 @@ from ..registry import lower
 
 aten = torch.ops.aten
 
-# expm gives NaN beyond it; 2**128 is where a float32 norm ends, and unused squarings are skipped.
-_MAX_SQUARINGS = 128
+# Below this norm jax's Padé approximants, for either precision, need no squaring.
+_UNSCALED_NORM = 3.5
 
 
 @lower(aten.linalg_qr.default)
@@ -85,7 +85,18 @@ def linalg_eigvals(a: jax.Array) -> jax.Array:
 def linalg_matrix_exp(a: jax.Array) -> jax.Array:
     if a.size == 0:
         return a
-    return expm(a, max_squarings=_MAX_SQUARINGS)
+    # Scaling and squaring is done here, as often as the batch's largest matrix needs: jax's own
+    # runs a fixed number of squarings over a batch, and gives NaN where they do not suffice.
+    norm = jnp.abs(a).sum(-2).max(-1)
+    needed = jnp.ceil(jnp.log2(jnp.maximum(norm, 1) / _UNSCALED_NORM))
+    squarings = jnp.where(jnp.isfinite(needed), jnp.maximum(needed, 0), 0)
+    scaled = a * jnp.exp2(-squarings)[..., None, None].astype(a.dtype)
+
+    def square(step: jax.Array, power: jax.Array) -> jax.Array:
+        return jnp.where((step < squarings)[..., None, None], power @ power, power)
+
+    count = squarings.max().astype(jnp.int32)
+    return lax.fori_loop(0, count, square, expm(scaled, max_squarings=0))
 
 
 @lower(aten.linalg_pinv.atol_rtol_tensor)

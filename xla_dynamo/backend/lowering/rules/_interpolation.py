@@ -1,0 +1,43 @@
+"""What the resizing ops share: sizes, steps between samples, and one matrix for each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array
+
+_AXES = "ijk"
+_NEW_AXES = "pqr"
+
+
+def output_sizes(
+    sizes: Sequence[int],
+    output_size: Sequence[int] | None,
+    scale_factors: Sequence[float] | None,
+) -> list[int]:
+    """The sizes after resizing, of which torch is given one or the other."""
+    if output_size is not None:
+        return list(output_size)
+    return [int(n * scale) for n, scale in zip(sizes, scale_factors or (), strict=True)]
+
+
+def step(
+    size: int, out: int, align_corners: bool, scale: float | None, dtype: np.dtype
+) -> np.generic:
+    """How far apart in the input two neighbours of the output are."""
+    number = dtype.type
+    if align_corners:
+        return number(size - 1) / number(out - 1) if out > 1 else number(0)
+    return number(1 / scale) if scale else number(size) / number(out)
+
+
+def contract(x: Array, matrices: Sequence[np.ndarray]) -> Array:
+    """Multiply each of the trailing axes of `x` with its matrix [new size, size]."""
+    rank = len(matrices)
+    subscripts = [f"...{_AXES[:rank]}", *(f"{_NEW_AXES[i]}{_AXES[i]}" for i in range(rank))]
+    operands = (jnp.asarray(matrix, x.dtype) for matrix in matrices)
+    return jnp.einsum(f"{','.join(subscripts)}->...{_NEW_AXES[:rank]}", x, *operands)

@@ -1,0 +1,105 @@
+"""Nearest-neighbour resizing and its gradients -> broadcasts and window sums, or static gathers.
+
+Where an axis grows by a whole factor, each element is broadcast over its copies; the gradient sums
+windows of that size. Any other resizing reads one known element for each output; its gradient is
+a product with the matrix of ones that says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from .. import dtypes
+from ..registry import lower
+from ._interpolation import contract, output_sizes, step
+from ._windows import window_sum, windows
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+
+def upsample_nearest(
+    rank: int, exact: bool, x: Array, output_size: Sequence[int], *scales: float | None
+) -> Array:
+    for axis, size in enumerate(output_size):
+        scale = scales[axis] if scales else None
+        dim = x.ndim - rank + axis
+        sources = _sources(x.shape[dim], size, scale, exact)
+        factor = _factor(sources, x.shape[dim])
+        if factor == 1:
+            continue
+        if factor:
+            shape = (*x.shape[: dim + 1], factor, *x.shape[dim + 1 :])
+            kept = [i for i in range(x.ndim + 1) if i != dim + 1]
+            x = lax.broadcast_in_dim(x, shape, kept)
+            x = x.reshape(*shape[:dim], size, *shape[dim + 2 :])
+        else:
+            x = jnp.take(x, sources, dim, mode="clip")
+    return x
+
+
+def upsample_nearest_vec(
+    rank: int,
+    exact: bool,
+    x: Array,
+    output_size: Sequence[int] | None,
+    scale_factors: Sequence[float] | None,
+) -> Array:
+    sizes = output_sizes(x.shape[-rank:], output_size, scale_factors)
+    return upsample_nearest(rank, exact, x, sizes, *(scale_factors or ()))
+
+
+def upsample_nearest_backward(
+    rank: int,
+    exact: bool,
+    grad: Array,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    *scales: float | None,
+) -> Array:
+    dtype, grad = grad.dtype, grad.astype(dtypes.accumulation(grad.dtype))
+    sizes = input_size[-rank:]
+    sources = [
+        _sources(size, out, scale, exact)
+        for size, out, scale in zip(sizes, output_size, scales or (None,) * rank, strict=True)
+    ]
+    factors = [_factor(s, size) for s, size in zip(sources, sizes, strict=True)]
+    if all(factors):
+        return window_sum(grad, windows(output_size, factors, factors, (0,))).astype(dtype)
+    copies = [s == np.arange(n)[:, None] for s, n in zip(sources, sizes, strict=True)]
+    return contract(grad, copies).astype(dtype)
+
+
+for _rank in (1, 2, 3):
+    for _name, _exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
+        _op = getattr(aten, f"{_name}{_rank}d")
+        lower(_op.default)(partial(upsample_nearest, _rank, _exact))
+        lower(_op.vec)(partial(upsample_nearest_vec, _rank, _exact))
+        _backward = getattr(aten, f"{_name}{_rank}d_backward").default
+        lower(_backward)(partial(upsample_nearest_backward, _rank, _exact))
+
+
+def _sources(size: int, out: int, scale: float | None, exact: bool) -> np.ndarray:
+    """The input element of each output element along one axis, in eager's float32 arithmetic."""
+    places = np.arange(out, dtype=np.float32)
+    if exact:
+        places = places + np.float32(0.5)
+    elif size == out:
+        return np.arange(out)
+    sources = np.floor(places * step(size, out, False, scale, np.dtype(np.float32)))
+    return np.minimum(sources.astype(np.int64), size - 1)
+
+
+def _factor(sources: np.ndarray, size: int) -> int:
+    """How many copies each element has, if all have the same number in order; else 0."""
+    factor = len(sources) // max(size, 1)
+    same = factor * size == len(sources) and (sources == np.arange(len(sources)) // factor).all()
+    return factor if factor and same else 0
