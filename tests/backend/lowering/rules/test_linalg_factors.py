@@ -100,3 +100,12 @@ def test_pinv(dtype, shape):
         agrees(op, a + a.mH, hermitian=True)
     flat = a[..., :1] @ a[..., :1, :] if a.numel() else a
     agrees(op, flat)
+
+
+def test_matrix_exp_of_matrices_of_very_different_norms():
+    rotation = torch.tensor([[0.0, -1], [1, 0]], dtype=torch.float64)
+    angles = torch.tensor([0.0, 1e-9, 1.0, 3.5, 3.6, 1e4], dtype=torch.float64)
+    agrees(aten.linalg_matrix_exp.default, angles[:, None, None] * rotation)
+    whole = run(aten.linalg_matrix_exp.default, torch.tensor([[-1e30]]))
+    assert whole.tolist() == [[0.0]]
+    assert run(aten.linalg_matrix_exp.default, torch.full((2, 2), float("nan"))).isnan().all()
