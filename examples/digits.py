@@ -10,14 +10,14 @@ import argparse
 import logging
 import statistics
 import time
+from collections.abc import Sequence
 
 import torch
 from rich.progress import track
 from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
 
 import xla_dynamo
 from xla_dynamo.backend.runtime import pjrt
@@ -39,12 +39,12 @@ def convnet() -> nn.Module:
     )
 
 
-def digits() -> tuple[TensorDataset, TensorDataset]:
+def digits() -> Sequence[Subset[tuple[Tensor, ...]]]:
     """The 1,797 images of scikit-learn: three quarters to train on, one quarter held out."""
-    images, labels = load_digits(return_X_y=True)
-    pixels = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
-    parts = train_test_split(pixels, torch.tensor(labels), test_size=0.25, random_state=0)
-    return TensorDataset(parts[0], parts[2]), TensorDataset(parts[1], parts[3])
+    arrays = load_digits(return_X_y=True)
+    pixels, labels = (torch.from_numpy(array) for array in arrays)
+    everything = TensorDataset(pixels.float().reshape(-1, 1, 8, 8) / 16, labels)
+    return random_split(everything, [0.75, 0.25])
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def main() -> None:
             steps.append(time.perf_counter() - start)
 
     model.eval()
-    images, labels = held_out.tensors
+    images, labels = held_out[:]
     with torch.no_grad():
         correct = predict(images).argmax(1) == labels
 
