@@ -72,10 +72,10 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     if any(output.array is not None for output in outputs):
         executable = _compile(graph, request, device)
     host = all(node.meta["val"].device.type == "cpu" for node in fx_graph.results(graph))
-    return _Launch(executable, device, used, request.resident, outputs, host).__call__
+    return Launch(executable, device, used, request.resident, outputs, host).__call__
 
 
-class _Launch:
+class Launch:
     """The per-call work; everything that can be decided once is decided here."""
 
     def __init__(

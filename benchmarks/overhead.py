@@ -1,0 +1,117 @@
+"""What a call costs beyond its arithmetic: `python -m benchmarks.overhead`.
+
+A two-layer MLP of 16 units against backend="aot_eager", and 200 tensors in and out against a
+jax.jit function of 200 arrays, in one process. Times are the least of many rounds, engines taking
+turns, so that other load on the machine does not favour one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch import nn
+
+ROUNDS, CALLS = 25, 100
+
+
+def least_microseconds(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Microseconds a call, for each engine."""
+    best = dict.fromkeys(calls, float("inf"))
+    for call in calls.values():
+        for _ in range(20):
+            call()
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            best[name] = min(best[name], (time.perf_counter() - start) / CALLS * 1e6)
+    return best
+
+
+def mlp() -> dict[str, dict[str, float]]:
+    """Inference, training forward, and forward with backward, for each backend."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    x = torch.randn(8, 16)
+    backends = ("xla", "aot_eager", "eager")
+    compiled = {backend: _fresh(model, backend) for backend in backends}
+
+    def inference(run: Callable[..., torch.Tensor]) -> Callable[[], object]:
+        def call() -> object:
+            with torch.no_grad():
+                return run(x)
+
+        return call
+
+    forward = {name: lambda run=run: run(x) for name, run in compiled.items()}
+    training = {name: lambda run=run: run(x).sum().backward() for name, run in compiled.items()}
+    return {
+        "MLP inference": least_microseconds({n: inference(r) for n, r in compiled.items()}),
+        "MLP forward": least_microseconds(forward),
+        "MLP forward and backward": least_microseconds(training),
+    }
+
+
+def _fresh(model: nn.Module, backend: str) -> Callable[..., torch.Tensor]:
+    """A compiled function of its own code object: Dynamo keeps graphs by code, not by backend."""
+    namespace: dict[str, Callable[..., torch.Tensor]] = {}
+    exec(compile("def run(x): return model(x)", backend, "exec"), {"model": model}, namespace)
+    return torch.compile(namespace["run"], backend=backend)
+
+
+def many_arguments(count: int = 200) -> dict[str, dict[str, float]]:
+    """`count` tensors of 16 elements in, as many out."""
+    tensors = [torch.randn(16) for _ in range(count)]
+    arrays = [jnp.ones(16) for _ in range(count)]
+    jitted = jax.jit(lambda *arguments: [a + 1 for a in arguments])
+
+    def all_plus_one(*arguments: torch.Tensor) -> list[torch.Tensor]:
+        return [a + 1 for a in arguments]
+
+    backends = {name: torch.compile(all_plus_one, backend=name) for name in ("xla",)}
+    calls: dict[str, Callable[[], object]] = {
+        "jax.jit": lambda: jax.block_until_ready(jitted(*arrays)),
+        **{name: lambda run=run: run(*tensors) for name, run in backends.items()},
+    }
+    calls["xla, without Dynamo"] = _launch_of(backends["xla"], tensors)
+    return {f"{count} tensors in and out": least_microseconds(calls)}
+
+
+def _launch_of(
+    compiled: Callable[..., object], tensors: list[torch.Tensor]
+) -> Callable[[], object]:
+    """The executable's own call path, without Dynamo's guards and AOTAutograd's wrapper."""
+    from xla_dynamo.backend import launch
+
+    made: list[launch.Launch] = []
+    original = launch.Launch.__init__
+
+    def remember(self: launch.Launch, *arguments: object) -> None:
+        original(self, *arguments)  # type: ignore[arg-type]
+        made.append(self)
+
+    launch.Launch.__init__ = remember  # type: ignore[method-assign]
+    try:
+        compiled(*tensors)
+    finally:
+        launch.Launch.__init__ = original  # type: ignore[method-assign]
+    return lambda: made[0](list(tensors))
+
+
+def main() -> None:
+    results = {**mlp(), **many_arguments()}
+    for what, times in results.items():
+        reference = "jax.jit" if "jax.jit" in times else "aot_eager"
+        for name, microseconds in times.items():
+            ratio = microseconds / times[reference]
+            print(f"{what:28} {name:20} {microseconds:8.1f} us  {ratio:5.2f} x {reference}")
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
