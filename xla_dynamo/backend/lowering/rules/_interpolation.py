@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ def output_sizes(
 
 def step(
     size: int, out: int, align_corners: bool, scale: float | None, dtype: np.dtype
-) -> np.generic:
+) -> Any:
     """How far apart in the input two neighbours of the output are."""
     number = dtype.type
     if align_corners:

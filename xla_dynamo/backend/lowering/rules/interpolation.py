@@ -78,9 +78,7 @@ def linear(size: int, out: int, align: bool, scale: float | None, dtype: np.dtyp
     number = dtype.type
     apart = step(size, out, align, scale, dtype)
     places = np.arange(out, dtype=dtype)
-    if size == out and not scale:
-        places = places.astype(dtype)
-    elif align:
+    if align:
         places = places * apart
     else:
         places = np.maximum((places + number(0.5)) * apart - number(0.5), number(0))

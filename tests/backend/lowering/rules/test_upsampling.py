@@ -1,0 +1,107 @@
+"""Resizing, nearest to cubic, and its gradients against eager."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+import torch
+from rule_harness import check, run
+
+from xla_dynamo.backend.lowering.registry import Unsupported
+from xla_dynamo.backend.lowering.rules import interpolation, upsampling  # noqa: F401
+
+aten = torch.ops.aten
+
+# Widths stay above 1 when shrunk: there eager (torch 2.13) repeats one row of antialiased results.
+SIZES = {1: (6,), 2: (5, 6), 3: (4, 3, 2)}
+NEAREST = [f"{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in SIZES]
+SMOOTH = {
+    "upsample_linear1d": 1,
+    "upsample_bilinear2d": 2,
+    "upsample_trilinear3d": 3,
+    "upsample_bicubic2d": 2,
+    "_upsample_bilinear2d_aa": 2,
+    "_upsample_bicubic2d_aa": 2,
+}
+FACTORS = [2, 1, 3, 0.5, 1.7, 0.35]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def _case(rank, factor, dtype=torch.float32):
+    x = torch.randn(2, 3, *SIZES[rank]).to(dtype)
+    return x, [max(int(n * factor), 1) for n in SIZES[rank]]
+
+
+@pytest.mark.parametrize("name", NEAREST)
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("with_scales", [True, False])
+def test_nearest(name, factor, with_scales):
+    rank = int(name[-2])
+    x, sizes = _case(rank, factor)
+    scales = (float(factor),) * rank if with_scales else ()
+    op, backward = getattr(aten, name), getattr(aten, name + "_backward").default
+    check(op.default, x, sizes, *scales)
+    check(backward, torch.randn(2, 3, *sizes), sizes, list(x.shape), *scales)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("by_matrix", [True, False])
+def test_smooth(name, factor, align_corners, by_matrix):
+    rank = SMOOTH[name]
+    x, sizes = _case(rank, factor)
+    op, backward = getattr(aten, name).default, getattr(aten, name + "_backward").default
+
+    def chosen(*args, cpu, default):
+        return (default if by_matrix else cpu)(*args)
+
+    with mock.patch.object(interpolation.lax, "platform_dependent", chosen):
+        check(op, x, sizes, align_corners)
+    if by_matrix:
+        check(backward, torch.randn(2, 3, *sizes), sizes, list(x.shape), align_corners)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_scale_factors(name):
+    rank = SMOOTH[name]
+    x, sizes = _case(rank, 1.7)
+    op, backward = getattr(aten, name), getattr(aten, name + "_backward").default
+    check(op.default, x, sizes, False, *(1.7,) * rank)
+    check(backward, torch.randn(2, 3, *sizes), sizes, list(x.shape), False, *(1.7,) * rank)
+    check(op.vec, x, None, False, [1.7] * rank)
+    check(op.vec, x, sizes, True, None)
+
+
+def test_nearest_vec():
+    x, sizes = _case(2, 1.7)
+    check(aten.upsample_nearest2d.vec, x, None, [1.7, 2.0])
+    check(aten._upsample_nearest_exact2d.vec, x, sizes, None)
+
+
+@pytest.mark.parametrize("name", ["upsample_nearest2d", *SMOOTH])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes(name, dtype):
+    """16-bit results are the float32 ones, rounded; eager has kernels for some of them only."""
+    x, sizes = _case(int(name.removesuffix("_aa")[-2]), 2, dtype)
+    settings = () if name in NEAREST else (False,)
+    op, backward = getattr(aten, name).default, getattr(aten, name + "_backward").default
+    backward_args = (torch.randn(2, 3, *sizes).to(dtype), sizes, list(x.shape), *settings)
+    for function, args in ((op, (x, sizes, *settings)), (backward, backward_args)):
+        if dtype == torch.float64:
+            check(function, *args)
+        else:
+            exact = function(args[0].float(), *args[1:]).to(dtype)
+            torch.testing.assert_close(run(function, *args), exact)
+
+
+def test_integers():
+    x = torch.randint(0, 255, (1, 3, 4, 4), dtype=torch.uint8)
+    check(aten.upsample_nearest2d.default, x, [8, 6])
+    with pytest.raises(Unsupported, match="integers"):
+        run(aten.upsample_bilinear2d.default, x, [8, 6], False)
