@@ -33,7 +33,7 @@ def xla(
     from . import aot, prng
     from . import options as option_module
     from .decompositions import decompositions
-    from .lowering.registry import RULES
+    from .lowering.registry import draws
     from .program import make_program
     from .recurrent import replace_recurrent
     from .runtime import pjrt
@@ -46,5 +46,5 @@ def xla(
         example_inputs,
         compiler=lambda graph, info: make_program(graph, info, chosen),
         decompositions=decompositions(),
-        joint_pass=lambda graph: prng.functionalize(graph, RULES.__contains__),
+        joint_pass=lambda graph: prng.functionalize(graph, draws),
     )

@@ -10,7 +10,7 @@ from . import training_step
 from .decompositions import decompositions
 from .launch import lower
 from .lowering import Target
-from .lowering.registry import RULES
+from .lowering.registry import draws
 from .runtime import pjrt, topology
 
 
@@ -34,7 +34,7 @@ def analyze_training_step(
     """
     pjrt.device("cpu")
     step = training_step.trace(
-        model, inputs, decompositions=decompositions(), has_rule=RULES.__contains__
+        model, inputs, decompositions=decompositions(), draws=draws
     )
     precision = matmul_precision or torch.get_float32_matmul_precision()
     lowered = lower(step.graph, Target("tpu", precision), aliases=step.aliases)

@@ -11,6 +11,7 @@ activation, so a dropout that activation checkpointing runs twice draws the same
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,9 +43,12 @@ def is_random(node: Node) -> bool:
     )
 
 
-def functionalize(module: GraphModule, supported: Any) -> None:
-    """Rewrite, in place, the random ops of `module` for which `supported(op)` holds."""
-    random = [n for n in module.graph.nodes if is_random(n) and supported(n.target)]
+def functionalize(module: GraphModule, draws: Callable[[Any], bool]) -> None:
+    """Rewrite, in place, the random ops of `module` for which `draws(op)` holds.
+
+    Fused attention is tagged as random too, for its dropout; its rule has none and takes no key.
+    """
+    random = [n for n in module.graph.nodes if is_random(n) and draws(n.target)]
     if not random:
         return
     first = next(node for node in module.graph.nodes if node.op != "placeholder")

@@ -36,7 +36,7 @@ def trace(
     inputs: Sequence[torch.Tensor],
     *,
     decompositions: Mapping[Any, Callable[..., Any]],
-    has_rule: Callable[[Any], bool],
+    draws: Callable[[Any], bool],
     learning_rate: float = 0.1,
     momentum: float = 0.9,
 ) -> TrainingStep:
@@ -45,7 +45,7 @@ def trace(
     Shapes and dtypes are those of the parameters and inputs given; values are not read.
     """
     module, signature = aot.export_joint(model, inputs, decompositions)
-    prng.functionalize(module, has_rule)
+    prng.functionalize(module, draws)
     graph = module.graph
     tidy(graph)
     return _with_sgd(graph, module, signature, learning_rate, momentum)

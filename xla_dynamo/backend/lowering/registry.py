@@ -35,6 +35,11 @@ class Rule:
 RULES: dict[Any, Rule] = {}
 
 
+def draws(op: Any) -> bool:
+    """Whether `op` has a rule that takes a PRNG key."""
+    return op in RULES and RULES[op].random
+
+
 def lower(*ops: Any) -> Callable[[Function], Function]:
     """Register the decorated function as the lowering of each of `ops` (OpOverloads)."""
     return _register(ops, random=False)
