@@ -9,6 +9,7 @@ constraints=$(realpath "$(dirname "$0")/../constraints.txt")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
+export XLA_DYNAMO_CACHE_DIR="$folder/cache"
 
 "${PYTHON:-python3}" -m venv venv
 venv/bin/python -m pip install --quiet --constraint "$constraints" "$wheel"
@@ -29,6 +30,6 @@ assert not xla_dynamo.counters(), xla_dynamo.counters()
 for record in xla_dynamo.compiles():
     print(record)
 PYTHON
-XLA_DYNAMO_CACHE_DIR="$folder/cache" venv/bin/python check.py
+venv/bin/python check.py
 venv/bin/python -m xla_dynamo doctor
 echo "install check passed: $(basename "$wheel")"
