@@ -15,18 +15,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.errors import UnsupportedOp
 
 from . import importer, linker, rules
-from .bodies import Body, Target, body_of, has_rule
+from .bodies import Body, Target, body_of, has_rule, output_values
 from .native import is_native
 from .registry import Unsupported
 from .source import Location, location_of
 
 __all__ = ["Lowered", "Target", "Unsupported", "lower_graph", "reason_unsupported", "rules"]
 
+# Their strides and offset are of the operand's memory: an array has only row-major order.
+_ON_STORAGE = frozenset(
+    {
+        torch.ops.aten.as_strided.default,
+        torch.ops.aten.as_strided_copy.default,
+        torch.ops.aten.as_strided_scatter.default,
+    }
+)
 _PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 
 
@@ -87,6 +96,13 @@ def lower_graph(
 
 def reason_unsupported(node: Node, target: Target) -> str | None:
     """Why `node` cannot be lowered for `target`, or None if it can."""
+    operands = [operand.meta.get("val") for operand in node.all_input_nodes]
+    tensors = [v for v in (*operands, *output_values(node)) if isinstance(v, torch.Tensor)]
+    for tensor in tensors:
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            return f"a tensor of layout {tensor.layout} is not an XLA array"
+    if node.target in _ON_STORAGE and not tensors[0].is_contiguous():
+        return "it addresses memory that XLA does not lay out so"
     if is_native(node):
         return None
     try:
