@@ -33,9 +33,7 @@ def analyze_training_step(
         UnsupportedOp: an op has no lowering.
     """
     pjrt.device("cpu")
-    step = training_step.trace(
-        model, inputs, decompositions=decompositions(), draws=draws
-    )
+    step = training_step.trace(model, inputs, decompositions=decompositions(), draws=draws)
     precision = matmul_precision or torch.get_float32_matmul_precision()
     lowered = lower(step.graph, Target("tpu", precision), aliases=step.aliases)
     return topology.compile(lowered.module, topology_name)[0]

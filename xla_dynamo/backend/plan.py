@@ -10,6 +10,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from . import fx_graph, metrics
+from .lowering.bodies import op_of
 from .partition import Eager, Segment
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -90,7 +91,7 @@ def _run_eagerly(node: Node, inputs: Sequence[Node], constant: Callable[[Node], 
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     position = {source: i for i, source in enumerate(inputs)}
     target: Any = node.target
-    schema = getattr(target, "_schema", None)
+    schema = getattr(op_of(node), "_schema", None)
     counter = f"fallback.{schema.name}" if schema else None
 
     def run(values: list[Any]) -> Sequence[Any]:

@@ -21,6 +21,7 @@ from . import fx_graph, metrics, partition, plan, prng
 from .aot import GraphInfo
 from .launch import Request, compile_launch
 from .lowering import Target, reason_unsupported
+from .lowering.bodies import op_of
 from .lowering.source import first_location, location_of
 from .options import Options
 from .runtime import pjrt
@@ -215,11 +216,11 @@ def _report(refused: dict[Node, str], options: Options) -> None:
     for node, reason in refused.items():
         where = location_of(node)
         line = f" ({where.code})" if where.code else ""
-        message = f"{node.target} at {where}{line} has no lowering to XLA here: {reason}."
+        message = f"{op_of(node)} at {where}{line} has no lowering to XLA here: {reason}."
         if options.fallback == "error":
             raise UnsupportedOp(f'{message} options={{"fallback": "cpu"}} would run it on the CPU.')
         metrics.warn_once(
-            (node.target, where),
+            (op_of(node), where),
             f"{message} It runs on the CPU in eager PyTorch between compiled parts.",
             metrics.FallbackWarning,
         )
