@@ -42,7 +42,8 @@ def test_models_train_with_dropout(name: str) -> None:
     """A directional derivative in float64, by backward and by a difference of two losses.
 
     The same seed gives all evaluations the same masks: the loss is then a smooth function, whose
-    difference quotient has backward's masks only if those are forward's.
+    difference quotient agrees only if backward's masks are forward's. Other masks would be off by a
+    tenth and more; kinks of ReLU, and models that compute in float32, are off by 1e-4.
     """
     model = ZOO[name]
     module, batch = build(model, torch.float64, dropout=model.dropout)
@@ -58,7 +59,7 @@ def test_models_train_with_dropout(name: str) -> None:
         norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
         assert loss(7) == loss(7)
         assert loss(7) != loss(8)
-        step = 1e-4
+        step = 1e-3
         values = []
         for sign in (+1, -2):
             with torch.no_grad():
@@ -67,6 +68,6 @@ def test_models_train_with_dropout(name: str) -> None:
             values.append(loss(7).item())
         run = train(module, compiled, batch, OPTIMIZERS["sgd"])
     quotient = (values[0] - values[1]) / (2 * step)
-    assert quotient == pytest.approx(norm, rel=1e-5)
+    assert quotient == pytest.approx(norm, rel=1e-3)
     assert all(math.isfinite(value) for value in run.losses)
     assert len({value.item() for value in run.losses}) == 5
