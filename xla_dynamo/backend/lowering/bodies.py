@@ -27,6 +27,7 @@ UNKNOWN_LOCATION = "#loc = loc(unknown)"
 
 # jax_default_matmul_precision: what XLA makes of a float32 product on hardware with cheaper units.
 MatmulPrecision = str
+_JAX_PRECISION = {"highest": "highest", "high": "high", "medium": "default"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ def _lower(node: Node, target: Target) -> Body | Unsupported:
     values = output_values(node)
     outputs = tuple(i for i, value in enumerate(values) if isinstance(value, torch.Tensor))
     try:
-        with jax.enable_x64(True), jax.default_matmul_precision(target.matmul_precision):
+        precision = _JAX_PRECISION[target.matmul_precision]
+        with jax.enable_x64(True), jax.default_matmul_precision(precision):
             function = _as_function(node, [values[i] for i in outputs], outputs)
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
             jitted = jax.jit(function, keep_unused=True)
