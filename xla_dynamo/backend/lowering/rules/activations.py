@@ -1,0 +1,98 @@
+"""Activations that PyTorch does not take apart, and their gradients -> elementwise formulas.
+
+In float32 for the 16-bit floats, and rounded once, as eager does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from .. import dtypes
+from ..registry import lower
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+
+def _rounded_once(function: Callable[..., Array]) -> Callable[..., Array]:
+    """`function` of arrays in the dtype that sums have, its result in that of the first array."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Array:
+        wide = [
+            a.astype(dtypes.accumulation(a.dtype)) if isinstance(a, jax.Array) else a for a in args
+        ]
+        return function(*wide, **kwargs).astype(args[0].dtype)
+
+    return wrapped
+
+
+@lower(aten.gelu.default)
+@_rounded_once
+def gelu(x: Array, *, approximate: str = "none") -> Array:
+    if approximate == "tanh":
+        return 0.5 * x * (1 + jnp.tanh(_tanh_argument(x)))
+    return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
+
+
+@lower(aten.gelu_backward.default)
+@_rounded_once
+def gelu_backward(grad: Array, x: Array, *, approximate: str = "none") -> Array:
+    if approximate == "tanh":
+        tanh = jnp.tanh(_tanh_argument(x))
+        slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+        return grad * 0.5 * (1 + tanh + x * (1 - tanh * tanh) * slope)
+    below = 0.5 * (1 + lax.erf(x * math.sqrt(0.5)))
+    density = jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return grad * (below + x * density)
+
+
+@lower(aten.elu.default)
+@_rounded_once
+def elu(x: Array, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Array:
+    return jnp.where(x < 0, jnp.expm1(x * input_scale) * (alpha * scale), x * scale)
+
+
+@lower(aten.leaky_relu.default)
+@_rounded_once
+def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
+    return jnp.where(x > 0, x, x * negative_slope)
+
+
+@lower(aten.rrelu_with_noise_backward.default)
+@_rounded_once
+def rrelu_with_noise_backward(
+    grad: Array,
+    x: Array,
+    noise: Array,
+    lower: float,
+    upper: float,
+    training: bool,
+    self_is_result: bool,
+) -> Array:
+    if training and upper - lower > 1e-6:
+        return grad * noise
+    return jnp.where(x > 0, grad, grad * ((lower + upper) / 2))
+
+
+@lower(aten.hardtanh.default)
+def hardtanh(x: Array, min_val: float = -1, max_val: float = 1) -> Array:
+    return lax.min(lax.max(x, jnp.asarray(min_val, x.dtype)), jnp.asarray(max_val, x.dtype))
+
+
+@lower(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+def shrink_backward(grad: Array, x: Array, lambd: float) -> Array:
+    return jnp.where((x >= -lambd) & (x <= lambd), 0, grad)
+
+
+def _tanh_argument(x: Array) -> Array:
+    return math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
