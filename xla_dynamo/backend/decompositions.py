@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions
 
+from .linear_algebra import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .lowering import rules  # noqa: F401  (fills RULES)
 from .lowering.registry import RULES
 
@@ -21,6 +22,7 @@ _WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.d
 
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table handed to AOTAutograd: the core decompositions, less the ops that have a rule."""
+    """The table handed to AOTAutograd: core decompositions of ops without a rule, and our own."""
     kept = _WRONG | RULES.keys()
-    return {op: how for op, how in core_aten_decompositions().items() if op not in kept}
+    core = {op: how for op, how in core_aten_decompositions().items() if op not in kept}
+    return {**core, **LINEAR_ALGEBRA_DECOMPOSITIONS}
