@@ -21,7 +21,7 @@ from .aot import is_symbolic
 
 aten = torch.ops.aten
 # Ops that do nothing to values, or only check what tracing has established.
-_IDENTITIES = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default})
+_IDENTITIES = frozenset({aten.alias.default, aten.detach.default})
 _CHECKS = frozenset(
     {
         aten._assert_async.msg,
