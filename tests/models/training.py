@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from eager import fallbacks
 from torch import Tensor, nn
 
 import xla_dynamo
@@ -74,11 +75,6 @@ def train_both(model: Model, dtype: torch.dtype, optimizer: Optimizer) -> tuple[
     with torch._dynamo.config.patch(allow_rnn=True):
         actual = train(module, torch.compile(module, backend="xla"), batch, optimizer)
     return expected, actual
-
-
-def fallbacks() -> dict[str, int]:
-    """What ran on the CPU in eager PyTorch since the metrics were reset."""
-    return {k: v for k, v in xla_dynamo.counters().items() if k.startswith("fallback")}
 
 
 @contextlib.contextmanager
