@@ -135,11 +135,6 @@ def to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_: Any) -> jax.
     return x if dtype is None else cast(x, to_numpy(dtype))
 
 
-@lower(torch.ops.prims.convert_element_type.default)
-def convert_element_type(x: jax.Array, dtype: torch.dtype) -> jax.Array:
-    return cast(x, to_numpy(dtype))
-
-
 @lower(aten.copy.default)
 def copy(x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
     return jnp.broadcast_to(cast(source, x.dtype), x.shape)

@@ -1,0 +1,48 @@
+"""The torch.prims ops that PyTorch's decompositions leave in a graph.
+
+They are what the decompositions of foreach optimizers and of a few references bottom out in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from ..dtypes import to_numpy
+from ..registry import lower
+from .views import cast
+
+prims = torch.ops.prims
+
+
+@lower(prims.convert_element_type.default)
+def convert_element_type(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+    return cast(x, to_numpy(dtype))
+
+
+@lower(prims.fma.default)
+def fma(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+    return a * b + c
+
+
+@lower(prims.device_put.default, prims.view_of.default)
+def same(x: jax.Array, *_: Any) -> jax.Array:
+    return x
+
+
+@lower(prims.broadcast_in_dim.default)
+def broadcast_in_dim(
+    x: jax.Array, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> jax.Array:
+    return lax.broadcast_in_dim(x, tuple(shape), tuple(broadcast_dimensions))
+
+
+@lower(prims.iota.default)
+def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> jax.Array:
+    numbers = lax.iota(to_numpy(torch.int64), length) * step + start
+    return cast(jnp.asarray(numbers), to_numpy(dtype))
