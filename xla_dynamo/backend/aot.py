@@ -125,15 +125,25 @@ def export_joint(
     inputs: Sequence[torch.Tensor],
     decompositions: Mapping[Any, Callable[..., Any]],
 ) -> tuple[GraphModule, JointSignature]:
-    """One functional graph of `model(*inputs)`, which returns a scalar loss, and its gradients."""
+    """One functional graph of `model(*inputs)`, which returns a scalar loss, and its gradients.
+
+    Parameters that share a tensor are one parameter.
+    """
+    # aot_export_module would make each name of a tensor a parameter with a gradient of its own.
+    parameters = dict(model.named_parameters())
+    buffers = dict(model.named_buffers())
 
     class ReturnsTuple(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = model
+            for name, value in parameters.items():
+                self.register_parameter(_mangled(name), value)
+            for name, value in buffers.items():
+                self.register_buffer(_mangled(name), value)
 
         def forward(self, *arguments: Any) -> Any:
-            return (self.model(*arguments),)
+            tensors = {name: getattr(self, _mangled(name)) for name in (*parameters, *buffers)}
+            return (torch.func.functional_call(model, tensors, arguments),)
 
     exported, signature = aot_export_module(
         ReturnsTuple(),
@@ -156,6 +166,10 @@ def export_joint(
         for name, p in backward.gradients_to_parameters.items()
     }
     return module, JointSignature(new, gradients, loss)
+
+
+def _mangled(name: str) -> str:
+    return name.replace(".", "__")
 
 
 def _argument_names(module: GraphModule) -> tuple[str, ...]:
