@@ -162,9 +162,14 @@ class _NodeImporter(GraphNodeImporter):
 
 
 class _ContextCache(ContextCache):
-    """Gives each op the user's line and the aten name, as the linker does for bodies."""
+    """Knows all dtypes; gives ops the user's line and the aten name, as the linker does."""
 
     __slots__ = ()
+
+    def dtype_to_type(self, dtype: torch.dtype) -> ir.Type:
+        """The unsigned types that torch-mlir's table lacks: they occur in calls of rules."""
+        name = {torch.uint16: "ui16", torch.uint64: "ui64"}.get(dtype)
+        return ir.Type.parse(name, self._c) if name else super().dtype_to_type(dtype)
 
     def get_node_location(self, node: Node) -> ir.Location:
         found = location_of(node)
