@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+import torch._inductor.inductor_prims  # defines prims.fma; AOTAutograd has imported it before us
 from jax import lax
 
 from ..dtypes import to_numpy
@@ -25,7 +26,7 @@ def convert_element_type(x: jax.Array, dtype: torch.dtype) -> jax.Array:
     return cast(x, to_numpy(dtype))
 
 
-@lower(prims.fma.default)
+@lower(*([prims.fma.default] if hasattr(prims, "fma") else []))  # torch 2.9 has none
 def fma(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
     return a * b + c
 
