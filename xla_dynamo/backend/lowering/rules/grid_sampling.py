@@ -1,0 +1,133 @@
+"""Sampling images at given places, and its gradients -> gathers of pixels and weighted sums.
+
+A pixel is gathered with all its channels at once. A sample outside the image is 0, or moves to the
+border, or is mirrored; from there on it is a weighted sum of two or four neighbours for each axis.
+Gradients are JAX's of these formulas, in which a place that was moved to a border has slope 0 and
+neighbours are constants, as in eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from .. import dtypes
+from ..registry import Unsupported, lower
+
+aten = torch.ops.aten
+
+Array = jax.Array
+LINEAR, NEAREST, CUBIC = range(3)
+ZEROS, BORDER, REFLECTION = range(3)
+# For one axis: a neighbour's place, whole but of float dtype, and its weight.
+Tap = tuple[Array, Array | float]
+
+
+@lower(aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
+def grid_sampler(
+    x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Array:
+    """Pixel places come in the order of (width, height, depth), between -1 and 1."""
+    if interpolation_mode == CUBIC and x.ndim != 4:
+        raise Unsupported("cubic sampling of volumes")
+    dtype, sizes = x.dtype, x.shape[2:]
+    x, grid = (a.astype(dtypes.accumulation(a.dtype)) for a in (x, grid))
+    taps = []
+    for axis, size in enumerate(sizes):
+        place = _pixels(grid[..., len(sizes) - 1 - axis], size, align_corners)
+        if interpolation_mode == CUBIC:
+            moved = [
+                (_inside(p, size, padding_mode, align_corners), w) for p, w in _cubic_taps(place)
+            ]
+            taps.append(moved)
+            continue
+        place = _inside(place, size, padding_mode, align_corners)
+        nearest = interpolation_mode == NEAREST
+        taps.append([(jnp.round(place), 1.0)] if nearest else _linear_taps(place))
+    return _weighted_sum(x, taps).astype(dtype)
+
+
+@lower(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
+def grid_sampler_backward(
+    grad: Array,
+    x: Array,
+    grid: Array,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> tuple[Array | None, ...]:
+    def forward(x: Array, grid: Array) -> Array:
+        return grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners)
+
+    grads = jax.vjp(forward, x, grid)[1](grad)
+    return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))
+
+
+def _weighted_sum(x: Array, taps: Sequence[Sequence[Tap]]) -> Array:
+    """The sum over all combinations of one tap for each axis; a pixel outside counts as 0."""
+    sizes, batch = x.shape[2:], x.shape[0]
+    pixels = jnp.moveaxis(x, 1, -1).reshape(batch, prod(sizes), x.shape[1])
+    rows = jnp.arange(batch).reshape(-1, *[1] * len(sizes))
+    total = jnp.zeros((), x.dtype)
+    for combination in product(*taps):
+        flat = jnp.zeros((), jnp.int32)
+        weight, within = jnp.ones((), x.dtype), jnp.ones((), bool)
+        for (place, share), size in zip(combination, sizes, strict=True):
+            within = within & (place >= 0) & (place <= size - 1)
+            flat = flat * size + jnp.clip(place, 0, size - 1).astype(jnp.int32)
+            weight = weight * share
+        values = pixels.at[rows, flat].get(mode="promise_in_bounds")
+        weight = jnp.broadcast_to(weight, within.shape)
+        total = total + jnp.where(within[..., None], values * weight[..., None], 0)
+    return jnp.moveaxis(total, -1, 1)
+
+
+def _pixels(place: Array, size: int, align_corners: bool) -> Array:
+    """From -1 ... 1 to pixels; the ends are the centers of the first and last, or their edges."""
+    if align_corners:
+        return (place + 1) / 2 * (size - 1)
+    return ((place + 1) * size - 1) / 2
+
+
+def _inside(place: Array, size: int, padding_mode: int, align_corners: bool) -> Array:
+    if padding_mode == ZEROS:
+        return place
+    if padding_mode == REFLECTION:
+        low = 0.0 if align_corners else -0.5
+        span = size - 1 if align_corners else size
+        place = _mirrored(place - low, span) + low if span else jnp.zeros_like(place)
+    inner = jnp.where(place > 0, place, 0)
+    return jnp.where(place < size - 1, inner, size - 1)
+
+
+def _mirrored(distance: Array, span: float) -> Array:
+    distance = jnp.where(distance < 0, -distance, distance)
+    flips = jnp.floor(distance / span)
+    extra = distance - flips * span
+    return jnp.where(flips % 2 == 0, extra, span - extra)
+
+
+def _linear_taps(place: Array) -> list[Tap]:
+    first = jnp.floor(place)
+    share = place - first
+    return [(first, 1 - share), (first + 1, share)]
+
+
+def _cubic_taps(place: Array, a: float = -0.75) -> list[Tap]:
+    first = jnp.floor(place)
+    share = place - first
+
+    def near(x: Array) -> Array:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Array) -> Array:
+        return ((x - 5) * x + 8) * x * a - 4 * a
+
+    weights = (far(share + 1), near(share), near(1 - share), far(2 - share))
+    return [(first + offset, weight) for offset, weight in zip(range(-1, 3), weights, strict=True)]

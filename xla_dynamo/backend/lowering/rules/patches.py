@@ -1,0 +1,60 @@
+"""im2col and col2im -> strided slices put side by side, and the transpose of that.
+
+Patches are cut one axis after the other, so a window of h x w costs h + w slices; PyTorch's own
+decompositions gather and scatter single elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from ..registry import lower
+from ._windows import Windows, window_slices, windows
+
+aten = torch.ops.aten
+
+Array = jax.Array
+
+
+@lower(aten.im2col.default)
+def im2col(
+    x: Array,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Array:
+    return _patches(x, windows(x.shape[-2:], kernel_size, stride, padding, dilation))
+
+
+@lower(aten.col2im.default)
+def col2im(
+    x: Array,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Array:
+    """Each element adds up what the patches say of it."""
+    over = windows(output_size, kernel_size, stride, padding, dilation)
+    channels = x.shape[-2] // (over.kernel[0] * over.kernel[1])
+    image = jax.ShapeDtypeStruct((*x.shape[:-2], channels, *output_size), x.dtype)
+    return jax.linear_transpose(partial(_patches, over=over), image)(x)[0]
+
+
+def _patches(x: Array, over: Windows) -> Array:
+    """(..., channels, h, w) to (..., channels x places in a window, windows)."""
+    lead = x.shape[:-2]
+    pads = [(0, 0, 0)] * len(lead) + [(low, high, 0) for low, high in over.padding]
+    x = lax.pad(x, np.zeros((), x.dtype), pads)
+    x = jnp.stack(window_slices(x, 0, over), -3)
+    x = jnp.stack(window_slices(x, 1, over), -3)
+    return x.reshape(*lead[:-1], -1, over.out_sizes[0] * over.out_sizes[1]) if x.size else x
