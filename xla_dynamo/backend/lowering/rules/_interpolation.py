@@ -26,9 +26,7 @@ def output_sizes(
     return [int(n * scale) for n, scale in zip(sizes, scale_factors or (), strict=True)]
 
 
-def step(
-    size: int, out: int, align_corners: bool, scale: float | None, dtype: np.dtype
-) -> Any:
+def step(size: int, out: int, align_corners: bool, scale: float | None, dtype: np.dtype) -> Any:
     """How far apart in the input two neighbours of the output are."""
     number = dtype.type
     if align_corners:
