@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import fx_graph, metrics
+from . import fx_graph, metrics, outputs
 from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
@@ -44,16 +44,6 @@ class Request:
     options: Options
 
 
-@dataclass(frozen=True)
-class _Output:
-    """Where a result comes from: an array, an argument, or a constant."""
-
-    array: int | None = None
-    argument: int | None = None
-    constant: Any = None
-    permutation: tuple[int, ...] | None = None
-
-
 def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list[Any]]:
     """Compile `graph` (it is edited) and return what runs it on a list of arguments.
 
@@ -62,17 +52,17 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     """
     device = pjrt.device(request.options.platform or pjrt.default_platform())
     placeholders = fx_graph.placeholders(graph)
-    outputs = _plan_outputs(graph, request, placeholders)
+    planned = outputs.plan(graph, request.visible)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:
         if not node.users:
             graph.erase_node(node)
     executable = None
-    if any(output.array is not None for output in outputs):
+    if any(output.array is not None for output in planned):
         executable = _compile(graph, request, device)
     host = all(node.meta["val"].device.type == "cpu" for node in fx_graph.results(graph))
-    return Launch(executable, device, used, request.resident, outputs, host).__call__
+    return Launch(executable, device, used, request.resident, planned, host).__call__
 
 
 class Launch:
@@ -84,84 +74,28 @@ class Launch:
         device: pjrt.Device,
         used: Sequence[int],
         resident: frozenset[int],
-        outputs: Sequence[_Output],
+        planned: Sequence[outputs.Output],
         host: bool,
     ) -> None:
         self._executable = executable
         self._device = device
         self._host = host
         self._slots = [buffers.Slot(device, i, i in resident) for i in used]
-        self._outputs = outputs
-        arrays = [output for output in outputs if output.array is not None]
+        self._outputs = planned
+        arrays = [output for output in planned if output.array is not None]
         # The common case, all results distinct arrays in order, needs no assembly.
-        self._plain = [o.array for o in outputs] == list(range(len(arrays))) and not any(
-            o.permutation for o in outputs
+        self._plain = [o.array for o in planned] == list(range(len(arrays))) and not any(
+            o.view for o in planned
         )
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._executable is None:
-            return [self._result(output, arguments, ()) for output in self._outputs]
+            return [output.result(arguments, ()) for output in self._outputs]
         arrays = [slot.array(arguments[slot.position]) for slot in self._slots]
         tensors = pjrt.to_tensors(self._executable(*arrays), self._device, self._host)
         if self._plain:
             return tensors
-        return [self._result(output, arguments, tensors) for output in self._outputs]
-
-    @staticmethod
-    def _result(output: _Output, arguments: list[Any], tensors: Sequence[torch.Tensor]) -> Any:
-        if output.array is not None:
-            tensor = tensors[output.array]
-            return tensor.permute(output.permutation) if output.permutation else tensor
-        return output.constant if output.argument is None else arguments[output.argument]
-
-
-def _plan_outputs(graph: Graph, request: Request, placeholders: list[Node]) -> list[_Output]:
-    """Decide where each result comes from; leave only distinct computed tensors as outputs."""
-    node = graph.output_node()
-    computed: dict[tuple[Node, tuple[int, ...] | None], int] = {}
-    planned: list[_Output] = []
-    arrays: list[Node] = []
-    for index, result in enumerate(fx_graph.results(graph)):
-        if not isinstance(result, Node):
-            planned.append(_Output(constant=result))
-        elif result.op == "placeholder":
-            planned.append(_Output(argument=placeholders.index(result)))
-        else:
-            physical = _physical_order(result) if index < request.visible else None
-            key = (result, physical)
-            if key not in computed:
-                computed[key] = len(arrays)
-                arrays.append(_permuted(graph, node, result, physical) if physical else result)
-            inverse = tuple(np.argsort(physical).tolist()) if physical else None
-            planned.append(_Output(array=computed[key], permutation=inverse))
-    node.args = (tuple(arrays),)
-    return planned
-
-
-def _physical_order(node: Node) -> tuple[int, ...] | None:
-    """The dimensions from outermost to innermost in memory, if eager's result is a dense tensor
-    in another order than row-major (channels_last, a transposed product)."""
-    value = node.meta["val"]
-    if value.is_contiguous() or value.numel() == 0:
-        return None
-    order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), value.shape[d] == 1, d))
-    expected = 1
-    for dimension in reversed(order):
-        if value.shape[dimension] != 1 and value.stride(dimension) != expected:
-            return None
-        expected *= value.shape[dimension]
-    return None if order == sorted(order) else tuple(order)
-
-
-def _permuted(graph: Graph, before: Node, node: Node, order: tuple[int, ...]) -> Node:
-    with graph.inserting_before(before):
-        permuted = graph.call_function(aten.permute.default, (node, list(order)))
-    permuted.meta = {"stack_trace": node.meta.get("stack_trace")}
-    value = node.meta["val"]
-    with value.fake_mode:
-        shape = [value.shape[d] for d in order]
-        permuted.meta["val"] = torch.empty(shape, dtype=value.dtype)
-    return permuted
+        return [output.result(arguments, tensors) for output in self._outputs]
 
 
 def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Executable:

@@ -1,0 +1,140 @@
+"""The results of a graph -> distinct arrays for XLA to compute, and how each is made of them.
+
+A result has the strides that eager's has if it is dense (channels_last, a transposed product) or
+expanded. Results that are views of another result share its memory, as in eager. What is left is a
+part of a larger tensor that nobody gets: it is row-major, so that XLA need not keep the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from . import fx_graph
+
+aten = torch.ops.aten
+
+# Arguments of as_strided: size, stride, offset.
+View = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result comes from: an array (seen as `view`), an argument, or a constant."""
+
+    array: int | None = None
+    argument: int | None = None
+    constant: Any = None
+    view: View | None = None
+
+    def result(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Any:
+        """This result of a call, given its arguments and the tensors that were computed."""
+        if self.array is not None:
+            tensor = tensors[self.array]
+            return tensor.as_strided(*self.view) if self.view else tensor
+        return self.constant if self.argument is None else arguments[self.argument]
+
+
+def plan(graph: Graph, visible: int) -> list[Output]:
+    """Decide where each result comes from; leave only distinct computed tensors in `graph`.
+
+    The user sees the first `visible` results, the others only the graph of backward.
+    """
+    placeholders = fx_graph.placeholders(graph)
+    results = fx_graph.results(graph)
+    wholes = _wholes(results[:visible])
+    positions: dict[tuple[Node, tuple[int, ...] | None], int] = {}
+    arrays: list[Node] = []
+
+    def position(node: Node, order: tuple[int, ...] | None) -> int:
+        if (node, order) not in positions:
+            positions[node, order] = len(arrays)
+            arrays.append(_permuted(graph, node, order) if order else node)
+        return positions[node, order]
+
+    planned = []
+    for index, result in enumerate(results):
+        if not isinstance(result, Node):
+            planned.append(Output(constant=result))
+        elif result.op == "placeholder":
+            planned.append(Output(argument=placeholders.index(result)))
+        elif index >= visible:
+            planned.append(Output(array=position(result, None)))
+        else:
+            whole = wholes.get(_memory(result), result)
+            base = _unexpanded(result) if whole is result else whole
+            order = _physical_order(base.meta["val"])
+            view = _view(result, base) if order or base is not result else None
+            planned.append(Output(array=position(base, order), view=view))
+    graph.output_node().args = (tuple(arrays),)
+    return planned
+
+
+def _memory(node: Node) -> tuple[int, torch.dtype]:
+    """Equal for two values that are views of one tensor."""
+    value = node.meta["val"]
+    return value.untyped_storage()._cdata, value.dtype
+
+
+def _wholes(results: Sequence[Any]) -> dict[tuple[int, torch.dtype], Node]:
+    """By memory: the first result that is dense and takes all of it."""
+    wholes: dict[tuple[int, torch.dtype], Node] = {}
+    for result in results:
+        if isinstance(result, Node) and result.op == "call_function":
+            value = result.meta["val"]
+            if value.nbytes == value.untyped_storage().nbytes() and _is_dense(value):
+                wholes.setdefault(_memory(result), result)
+    return wholes
+
+
+def _unexpanded(node: Node) -> Node:
+    """The dense tensor that `node` repeats along dimensions of stride 0, or `node` itself."""
+    value = node.meta["val"]
+    repeats = any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
+    source = node
+    while repeats and source.all_input_nodes:
+        source = source.all_input_nodes[0]
+        if source.op != "call_function" or _memory(source) != _memory(node):
+            break
+        if _is_dense(source.meta["val"]):
+            return source
+    return node
+
+
+def _view(result: Node, base: Node) -> View:
+    value = result.meta["val"]
+    offset = value.storage_offset() - base.meta["val"].storage_offset()
+    return tuple(value.shape), value.stride(), offset
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    return value.is_contiguous() or _physical_order(value) is not None
+
+
+def _physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The dimensions from outermost to innermost in memory, if eager's result is a dense tensor
+    in another order than row-major."""
+    if value.is_contiguous() or value.numel() == 0:
+        return None
+    order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), value.shape[d] == 1, d))
+    expected = 1
+    for dimension in reversed(order):
+        if value.shape[dimension] != 1 and value.stride(dimension) != expected:
+            return None
+        expected *= value.shape[dimension]
+    return None if order == sorted(order) else tuple(order)
+
+
+def _permuted(graph: Graph, node: Node, order: tuple[int, ...]) -> Node:
+    with graph.inserting_before(graph.output_node()):
+        permuted = graph.call_function(aten.permute.default, (node, list(order)))
+    permuted.meta = {"stack_trace": node.meta.get("stack_trace")}
+    value = node.meta["val"]
+    with value.fake_mode:
+        shape = [value.shape[d] for d in order]
+        permuted.meta["val"] = torch.empty(shape, dtype=value.dtype)
+    return permuted
