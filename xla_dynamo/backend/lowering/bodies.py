@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from ..prng import call as random_call
 from . import dtypes
-from .registry import RULES, Unsupported
+from .registry import RULES, Unsupported, platform
 
 # The one location in a body's text: the linker puts the user's line of each call in its place.
 UNKNOWN_LOCATION = "#loc = loc(unknown)"
@@ -117,6 +117,7 @@ def _value_signature(value: Any) -> Hashable:
 def _lower(node: Node, target: Target) -> Body | Unsupported:
     values = output_values(node)
     outputs = tuple(i for i, value in enumerate(values) if isinstance(value, torch.Tensor))
+    token = platform.set(target.platform)
     try:
         precision = _JAX_PRECISION[target.matmul_precision]
         with jax.enable_x64(True), jax.default_matmul_precision(precision):
@@ -130,6 +131,8 @@ def _lower(node: Node, target: Target) -> Body | Unsupported:
     except Exception as error:
         # A rule that fails to trace is a gap in its cover, not an error of the user's.
         return Unsupported(f"its rule failed: {type(error).__name__}: {error}")
+    finally:
+        platform.reset(token)
     with module.context:
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     return Body(_symbol(node), module.operation.get_asm(enable_debug_info=True))

@@ -14,6 +14,7 @@ cover; the op then runs on the CPU.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,6 +32,9 @@ class Rule:
     function: Callable[..., Any]
     random: bool = False
 
+
+# The JAX platform that a rule is being traced for ("cpu", "tpu", "cuda", ...). Few rules ask.
+platform: ContextVar[str] = ContextVar("platform", default="cpu")
 
 RULES: dict[Any, Rule] = {}
 

@@ -18,7 +18,8 @@ import torch
 from jax import lax
 
 from .. import dtypes
-from ..registry import Unsupported, lower
+from ..registry import Unsupported, lower, platform
+from . import _taps
 
 aten = torch.ops.aten
 
@@ -106,14 +107,17 @@ def _correlation(
     """
 
     def correlate(x: Array, weight: Array) -> Array:
-        out = lax.conv_general_dilated(
-            x,
-            weight,
-            window_strides=stride,
-            padding=[(p, p) for p in padding],
-            rhs_dilation=dilation,
-            feature_group_count=groups,
-        )
+        if _taps.pays(platform.get(), x.shape[2:], weight.shape[2:], groups):
+            out = _taps.correlate(x, weight, stride, padding, dilation)
+        else:
+            out = lax.conv_general_dilated(
+                x,
+                weight,
+                window_strides=stride,
+                padding=[(p, p) for p in padding],
+                rhs_dilation=dilation,
+                feature_group_count=groups,
+            )
         if sizes is None or out.shape[2:] == tuple(sizes):
             return out
         return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
