@@ -214,6 +214,8 @@ def _refused(graph: Graph, target: Target) -> dict[Node, str]:
 def _report(refused: dict[Node, str], options: Options) -> None:
     """Say once per op and line what runs on the CPU and why; or raise, if that is asked for."""
     for node, reason in refused.items():
+        if _is_check(node):
+            continue
         where = location_of(node)
         line = f" ({where.code})" if where.code else ""
         message = f"{op_of(node)} at {where}{line} has no lowering to XLA here: {reason}."
@@ -224,6 +226,12 @@ def _report(refused: dict[Node, str], options: Options) -> None:
             f"{message} It runs on the CPU in eager PyTorch between compiled parts.",
             metrics.FallbackWarning,
         )
+
+
+def _is_check(node: Node) -> bool:
+    """Whether the node computes nothing: it raises eager's error where a factorization failed."""
+    check = torch.ops.aten._linalg_check_errors.default
+    return node.target is torch.ops.higher_order.with_effects and node.args[1] is check
 
 
 def _unbacked(node: Node) -> bool:
