@@ -26,9 +26,12 @@ class Step:
     release: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
-    """Runs `steps` over the arguments, then picks `results`: (True, register) or (False, value)."""
+    """Runs `steps` over the arguments, then picks `results`: (True, register) or (False, value).
+
+    Not frozen: AOTAutograd marks the callables that it is given with attributes.
+    """
 
     registers: int
     steps: tuple[Step, ...]
