@@ -17,12 +17,12 @@ from torch.fx import Graph, GraphModule, Node
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import fx_graph, metrics, partition, plan, prng
+from . import fx_graph, metrics, partition, plan, prng, refusals
 from .aot import GraphInfo
 from .launch import Request, compile_launch
-from .lowering import Target, reason_unsupported
+from .lowering import Target
 from .lowering.bodies import op_of
-from .lowering.source import first_location, location_of
+from .lowering.source import first_location
 from .options import Options
 from .runtime import pjrt
 from .specialize import Symbols, find_symbols, specialize, tidy
@@ -57,10 +57,14 @@ def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
 
 def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Options) -> Run:
     """Split at ops whose output shape depends on data: what follows them waits for real sizes."""
-    dynamic = {node: "its output shape depends on data" for node in graph.nodes if _unbacked(node)}
+    dynamic = {
+        node: "its output shape depends on data"
+        for node in graph.nodes
+        if refusals.is_data_dependent(node)
+    }
     if not dynamic:
         return _Program(graph, module, info, options)
-    _report(dynamic, options)
+    refusals.report(dynamic, options)
     names = iter(range(len(graph.nodes)))
 
     def compile_segment(segment: partition.Segment) -> Run:
@@ -158,11 +162,11 @@ def _compile_static(
 ) -> Run:
     """Compile a graph with static shapes, split at what cannot be lowered."""
     target = Target(options.platform or pjrt.default_platform(), options.matmul_precision)
-    refused = _refused(graph, target)
+    refused = refusals.refused_nodes(graph, target)
     if not refused:
         request = Request(info.name, reason, info.static, info.visible, options)
         return _or_eager(graph, request)
-    _report(refused, options)
+    refusals.report(refused, options)
     placeholders = {node: i for i, node in enumerate(fx_graph.placeholders(graph))}
     visible = set(fx_graph.results(graph)[: info.visible])
     parts = iter(range(len(graph.nodes)))
@@ -199,51 +203,6 @@ def _or_eager(graph: Graph, request: Request) -> Run:
             return eager(*arguments)
 
         return run
-
-
-def _refused(graph: Graph, target: Target) -> dict[Node, str]:
-    refused = {}
-    for node in graph.nodes:
-        if node.op == "call_function" and getattr(node.target, "__name__", "") != "getitem":
-            reason = reason_unsupported(node, target)
-            if reason is not None:
-                refused[node] = reason
-    return refused
-
-
-def _report(refused: dict[Node, str], options: Options) -> None:
-    """Say once per op and line what runs on the CPU and why; or raise, if that is asked for."""
-    for node, reason in refused.items():
-        if _is_check(node):
-            continue
-        where = location_of(node)
-        line = f" ({where.code})" if where.code else ""
-        message = f"{op_of(node)} at {where}{line} has no lowering to XLA here: {reason}."
-        if options.fallback == "error":
-            raise UnsupportedOp(f'{message} options={{"fallback": "cpu"}} would run it on the CPU.')
-        metrics.warn_once(
-            (op_of(node), where),
-            f"{message} It runs on the CPU in eager PyTorch between compiled parts.",
-            metrics.FallbackWarning,
-        )
-
-
-def _is_check(node: Node) -> bool:
-    """Whether the node computes nothing: it raises eager's error where a factorization failed."""
-    check = torch.ops.aten._linalg_check_errors.default
-    return node.target is torch.ops.higher_order.with_effects and node.args[1] is check
-
-
-def _unbacked(node: Node) -> bool:
-    value = node.meta.get("val")
-    fresh = node.meta.get("unbacked_bindings")
-    return (
-        bool(fresh)
-        and node.op == "call_function"
-        and isinstance(
-            value, (torch.Tensor, tuple, list, torch.SymInt, torch.SymFloat, torch.SymBool)
-        )
-    )
 
 
 def _lift_constants(module: GraphModule) -> list[torch.Tensor]:

@@ -1,0 +1,60 @@
+"""Which nodes XLA cannot take, and how the user hears of it."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph, Node
+
+from xla_dynamo.errors import UnsupportedOp
+
+from . import metrics
+from .lowering import Target, reason_unsupported
+from .lowering.source import location_of
+from .options import Options
+
+
+def refused_nodes(graph: Graph, target: Target) -> dict[Node, str]:
+    """The nodes of a graph with static shapes that cannot be lowered for `target`, and why."""
+    refused = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and getattr(node.target, "__name__", "") != "getitem":
+            reason = reason_unsupported(node, target)
+            if reason is not None:
+                refused[node] = reason
+    return refused
+
+
+def report(refused: dict[Node, str], options: Options) -> None:
+    """Say once per op and line what runs on the CPU and why; or raise, if that is asked for."""
+    for node, reason in refused.items():
+        if _is_check(node):
+            continue
+        where = location_of(node)
+        line = f" ({where.code})" if where.code else ""
+        message = f"{op_of(node)} at {where}{line} has no lowering to XLA here: {reason}."
+        if options.fallback == "error":
+            raise UnsupportedOp(f'{message} options={{"fallback": "cpu"}} would run it on the CPU.')
+        metrics.warn_once(
+            (op_of(node), where),
+            f"{message} It runs on the CPU in eager PyTorch between compiled parts.",
+            metrics.FallbackWarning,
+        )
+
+
+def _is_check(node: Node) -> bool:
+    """Whether the node computes nothing: it raises eager's error where a factorization failed."""
+    check = torch.ops.aten._linalg_check_errors.default
+    return node.target is torch.ops.higher_order.with_effects and node.args[1] is check
+
+
+def is_data_dependent(node: Node) -> bool:
+    """Whether the node's output shape, or the number it gives, depends on values."""
+    value = node.meta.get("val")
+    fresh = node.meta.get("unbacked_bindings")
+    return (
+        bool(fresh)
+        and node.op == "call_function"
+        and isinstance(
+            value, (torch.Tensor, tuple, list, torch.SymInt, torch.SymFloat, torch.SymBool)
+        )
+    )
