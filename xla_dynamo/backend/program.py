@@ -21,7 +21,6 @@ from . import fx_graph, metrics, partition, plan, prng, refusals
 from .aot import GraphInfo
 from .launch import Request, compile_launch
 from .lowering import Target
-from .lowering.bodies import op_of
 from .lowering.source import first_location
 from .options import Options
 from .runtime import pjrt

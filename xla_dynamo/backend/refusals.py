@@ -9,6 +9,7 @@ from xla_dynamo.errors import UnsupportedOp
 
 from . import metrics
 from .lowering import Target, reason_unsupported
+from .lowering.bodies import op_of
 from .lowering.source import location_of
 from .options import Options
 
