@@ -31,6 +31,14 @@ def test_cdist(p, lead, rows, mode):
     check(aten._cdist_backward.default, grad, x1, x2, p, distance)
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 5), (2, 3, 0), (2, 0, 5)])
+def test_no_distances(shape):
+    x1, x2 = torch.randn(shape), torch.randn(2 if shape[0] else 0, 4, shape[2])
+    check(aten._cdist_forward.default, x1, x2, 2.0, None)
+    distance = aten._cdist_forward.default(x1, x2, 2.0, None)
+    check(aten._cdist_backward.default, torch.randn_like(distance), x1, x2, 2.0, distance)
+
+
 @pytest.mark.parametrize("p", POWERS)
 @pytest.mark.parametrize("rows", [5, 1])
 def test_pdist(p, rows):

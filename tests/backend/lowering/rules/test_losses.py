@@ -68,10 +68,10 @@ def test_nll_dtypes(dtype, reduction):
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("shape", [(6, 4), (4,)])
+@pytest.mark.parametrize("shape", [(6, 4), (4,), ()])
 def test_multi_margin_loss(p, reduction, weighted, shape):
-    x, target = torch.randn(shape), torch.randint(4, shape[:-1])
-    settings = (p, 0.7, torch.rand(4) if weighted else None, reduction)
+    x, target = torch.randn(shape), torch.randint(shape[-1] if shape else 1, shape[:-1])
+    settings = (p, 0.7, torch.rand(shape[-1:] or 1) if weighted else None, reduction)
     grad = torch.randn_like(aten.multi_margin_loss(x, target, *settings))
     check(aten.multi_margin_loss_backward.default, grad, x, target, *settings)
 

@@ -20,7 +20,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("sizes", "kernel", "dilation", "padding", "stride"), CASES)
-@pytest.mark.parametrize("lead", [(2, 3), (3,), (1, 1)])
+@pytest.mark.parametrize("lead", [(2, 3), (3,), (0, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_there_and_back(sizes, kernel, dilation, padding, stride, lead, dtype):
     generator = torch.Generator().manual_seed(0)

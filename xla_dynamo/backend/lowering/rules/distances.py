@@ -32,6 +32,8 @@ def _cdist_forward(x1: Array, x2: Array, p: float, compute_mode: int | None) -> 
 
 @lower(aten._cdist_backward.default)
 def _cdist_backward(grad: Array, x1: Array, x2: Array, p: float, cdist: Array) -> Array:
+    if not grad.size:
+        return jnp.zeros_like(x1)
     difference = x1[..., :, None, :] - x2[..., None, :, :]
     return jnp.sum(_norm_gradient(grad, difference, p, cdist), -2)
 

@@ -68,7 +68,7 @@ def multi_margin_loss_backward(
     weight: Array | None = None,
     reduction: int = MEAN,
 ) -> Array:
-    rows, grad = x.reshape(-1, x.shape[-1]), jnp.atleast_1d(grad)
+    rows, grad = _rows(x), jnp.atleast_1d(grad)
     place = target.reshape(-1, 1)
     hit = lax.broadcasted_iota(place.dtype, rows.shape, 1) == place
     slack = margin - jnp.take_along_axis(rows, place, 1) + rows
@@ -84,7 +84,7 @@ def multilabel_margin_loss_backward(
     grad: Array, x: Array, target: Array, reduction: int, is_target: Array
 ) -> Array:
     """A row of targets ends at its first negative one."""
-    rows, grad = x.reshape(-1, x.shape[-1]), jnp.atleast_1d(grad)
+    rows, grad = _rows(x), jnp.atleast_1d(grad)
     targets, is_target = target.reshape(rows.shape), is_target.reshape(rows.shape)
     valid = jnp.cumprod(targets >= 0, axis=1, dtype=jnp.int32) > 0
     place = jnp.where(valid, targets, 0)
@@ -106,6 +106,10 @@ def _targets(
     weights = jnp.ones((), total) if weight is None else weight.astype(total)[place]
     weights = jnp.where(ignored, 0, weights)
     return ignored, weights, jnp.expand_dims(place, min(x.ndim - 1, 1))
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1] if x.ndim else 1)
 
 
 def _share(grad: Array, rows: Array, reduction: int) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def col2im(
 ) -> Array:
     """Each element adds up what the patches say of it."""
     over = windows(output_size, kernel_size, stride, padding, dilation)
-    channels = x.shape[-2] // (over.kernel[0] * over.kernel[1])
+    channels = x.shape[-2] // prod(over.kernel)
     image = jax.ShapeDtypeStruct((*x.shape[:-2], channels, *output_size), x.dtype)
     return jax.linear_transpose(partial(_patches, over=over), image)(x)[0]
 
@@ -57,4 +58,5 @@ def _patches(x: Array, over: Windows) -> Array:
     x = lax.pad(x, np.zeros((), x.dtype), pads)
     x = jnp.stack(window_slices(x, 0, over), -3)
     x = jnp.stack(window_slices(x, 1, over), -3)
-    return x.reshape(*lead[:-1], -1, over.out_sizes[0] * over.out_sizes[1]) if x.size else x
+    rows, columns = lead[-1] * prod(over.kernel), prod(over.out_sizes)
+    return x.reshape(*lead[:-1], rows, columns)
