@@ -140,7 +140,7 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
         _of(_ALL),
     ),
     ((aten.slice.Tensor,), _no_empty(_of(_ALL))),
-    ((aten.index_select.default, aten.embedding.default, aten.gather.default), _index),
+    ((aten.index_select.default, aten.gather.default), _index),
 )
 
 NATIVE: dict[torch._ops.OpOverload, Predicate] = {op: when for ops, when in _TABLE for op in ops}

@@ -63,3 +63,8 @@ def test_integer_products() -> None:
 def test_fractional_scales_of_16_bit_floats_are_not_rounded() -> None:
     x, y = torch.randn(16, 64).bfloat16(), torch.randn(64, 16).bfloat16()
     check(aten.addmm.default, torch.randn(16).bfloat16(), x, y, beta=0.3, alpha=0.7)
+
+
+def test_trilinear() -> None:
+    x, y, z = torch.randn(2, 3), torch.randn(5, 3, 4), torch.randn(2, 4)
+    check(torch.ops.aten._trilinear.default, x, y, z, [1, 3], [0], [1, 2], [2, 3])

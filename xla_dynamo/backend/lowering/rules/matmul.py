@@ -109,6 +109,27 @@ def addr(
     return _accumulate(bias, outer, beta, alpha)
 
 
+@lower(aten._trilinear.default)
+def trilinear(
+    x: jax.Array,
+    y: jax.Array,
+    z: jax.Array,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> jax.Array:
+    """The sum over `sumdim` of a product of three tensors, each missing its expanded dims."""
+    axes = range(x.ndim + len(expand1))
+    letters = [
+        "".join(chr(ord("a") + axis) for axis in axes if axis not in expanded)
+        for expanded in (expand1, expand2, expand3)
+    ]
+    result = "".join(chr(ord("a") + axis) for axis in axes if axis not in sumdim)
+    return jnp.einsum(f"{','.join(letters)}->{result}", x, y, z)
+
+
 def _accumulate(bias: jax.Array, value: jax.Array, beta: Number, alpha: Number) -> jax.Array:
     """beta * bias + alpha * value in the dtype of `value`, rounded to that of `bias`."""
     result = bias.dtype
