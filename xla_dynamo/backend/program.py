@@ -7,6 +7,7 @@ dictionary by those sizes.
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -100,7 +101,8 @@ class _Program:
         if symbols.sources:
             key = symbols.key(arguments)
             run = self._table.get(key) or self._compile(key, arguments)
-            self._table.move_to_end(key)
+            with contextlib.suppress(KeyError):  # another thread may have evicted it
+                self._table.move_to_end(key)
         else:
             run = self._table.get(()) or self._compile((), arguments)
         if symbols.runtime_ints:
