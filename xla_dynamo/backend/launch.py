@@ -24,6 +24,7 @@ from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
 from .options import Options
 from .runtime import buffers, cache, pjrt
+from .unflatten import unflatten
 
 aten = torch.ops.aten
 
@@ -135,7 +136,11 @@ def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Execut
 
 
 def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
-    """`lower_graph`, and if torch-mlir refuses the mix of ops, the JAX rules take all of them."""
+    """`lower_graph`, and if torch-mlir refuses the mix of ops, the JAX rules take all of them.
+
+    `graph` is edited.
+    """
+    unflatten(graph)
     try:
         return lower_graph(graph, target, **details)
     except CompileError as error:
@@ -159,9 +164,16 @@ def _load_or_compile(
     )
     data = disk.get(key)
     if data is not None:
-        return pjrt.deserialize(data, device, inputs, outputs, overrides), True
+        try:
+            return pjrt.deserialize(data, device, inputs, outputs, overrides), True
+        except Exception as error:
+            metrics.compile_log.info("a cached executable does not load, compiling: %s", error)
     executable = pjrt.compile(lowered.module, device, inputs, outputs, overrides)
-    disk.put(key, executable.serialize())
+    try:
+        disk.put(key, executable.serialize())
+    except Exception as error:
+        # Not every platform and program can be serialised; the cache is only ever a saving.
+        metrics.compile_log.info("an executable is not cached on disk: %s", error)
     return executable, False
 
 

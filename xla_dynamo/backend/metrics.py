@@ -18,7 +18,8 @@ from xla_dynamo.config import config
 
 _lock = threading.Lock()
 _counters: collections.Counter[str] = collections.Counter()
-_compiles: list[CompileRecord] = []
+# A process that compiles without end must not grow without end.
+_compiles: collections.deque[CompileRecord] = collections.deque(maxlen=10_000)
 _captures: list[list[Stages]] = []
 _reported: set[object] = set()
 
