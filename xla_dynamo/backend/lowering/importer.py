@@ -25,7 +25,7 @@ from torch_mlir.passmanager import PassManager
 from xla_dynamo.errors import CompileError
 
 from .bodies import output_values, tensor_operands
-from .source import location_of
+from .source import Location, location_of
 
 _stablehlo.register_stablehlo_passes()
 
@@ -164,7 +164,10 @@ class _NodeImporter(GraphNodeImporter):
 class _ContextCache(ContextCache):
     """Knows all dtypes; gives ops the user's line and the aten name, as the linker does."""
 
-    __slots__ = ()
+    __slots__ = ("called",)
+
+    # Where the nodes are that _as_ops hides the targets of.
+    called: Mapping[Node, Location]
 
     def dtype_to_type(self, dtype: torch.dtype) -> ir.Type:
         """The unsigned types that torch-mlir's table lacks: they occur in calls of rules."""
@@ -172,7 +175,7 @@ class _ContextCache(ContextCache):
         return ir.Type.parse(name, self._c) if name else super().dtype_to_type(dtype)
 
     def get_node_location(self, node: Node) -> ir.Location:
-        found = location_of(node)
+        found = self.called.get(node) or location_of(node)
         if not found.file:
             return ir.Location.name(found.op, context=self._c)
         line = ir.Location.file(found.file, found.line, 0, context=self._c)
@@ -183,6 +186,7 @@ class _Importer(FxImporter):
     def __init__(self, context: ir.Context, calls: Mapping[Node, str]) -> None:
         super().__init__(context=context, graph_node_importer_cls=_NodeImporter)
         self._cc = _ContextCache(self._c, py_attr_tracker=self._py_attr_tracker)
+        self._cc.called = {node: location_of(node) for node in calls}
         self.calls = calls
         self._declared: set[str] = set()
 

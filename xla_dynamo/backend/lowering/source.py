@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from torch.fx import Graph, Node
 
+from .bodies import op_of
+
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 # Frames inside torch (nn.Linear.forward, say) are not the user's.
 _LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]")
@@ -35,10 +37,11 @@ def location_of(node: Node) -> Location:
     """The innermost frame of the user's own code in the node's stack trace."""
     frames = _FRAME.findall(node.stack_trace or "")
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
+    name = str(op_of(node))
     if not own:
-        return Location(str(node.target))
+        return Location(name)
     file, line, _, code = own[-1]
-    return Location(str(node.target), file, int(line), code.strip())
+    return Location(name, file, int(line), code.strip())
 
 
 def first_location(graph: Graph) -> Location:
