@@ -27,6 +27,8 @@ def test_products(dtype: torch.dtype) -> None:
     check(aten.dot.default, x[0, 0], y[0, :, 0])
     check(aten.vdot.default, x[0, 0], y[0, :, 0])
     check(aten.matmul.default, x, y[0])
+    check(aten.linear.default, x, y[0].mT.contiguous())
+    check(aten.linear.default, x, y[0].mT.contiguous(), make((5,), dtype))
     check(aten.mm.default, x[0, :, :0], y[0, :0])
 
 

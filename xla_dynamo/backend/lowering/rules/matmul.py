@@ -69,6 +69,12 @@ def matmul(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.matmul(x, y, preferred_element_type=accumulation(x.dtype)).astype(x.dtype)
 
 
+@lower(aten.linear.default)
+def linear(x: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:
+    total = product(x, weight, (x.ndim - 1, 1))
+    return total.astype(x.dtype) if bias is None else _accumulate(bias, total, 1, 1)
+
+
 @lower(aten.addmm.default)
 def addmm(
     bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1

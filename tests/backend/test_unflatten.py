@@ -1,0 +1,88 @@
+"""Linear layers without flattening: fewer views, the same numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from xla_dynamo.backend.unflatten import unflatten
+
+aten = torch.ops.aten
+
+
+def traced(function: Callable[..., Any], *inputs: Tensor) -> GraphModule:
+    """`function` in aten ops, where a linear layer is views around addmm or mm."""
+    return make_fx(function, tracing_mode="fake")(*inputs)
+
+
+def targets(module: GraphModule) -> Counter[Any]:
+    return Counter(node.target for node in module.graph.nodes if node.op == "call_function")
+
+
+def layer(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    """A linear layer and its gradients for a gradient of ones times its result."""
+    out = F.linear(x, weight, bias)
+    return (out, *torch.autograd.grad(out.square().sum() / 2, (x, weight, bias)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_linear_layer(dtype: torch.dtype) -> None:
+    shapes = ((2, 3, 4), (5, 4), (5,))
+    inputs = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+    expected = layer(*inputs)
+    module = traced(layer, *inputs)
+    before = targets(module)
+    assert before[aten.addmm.default] == 1
+    assert before[aten.mm.default] == 2
+    unflatten(module.graph)
+    module.recompile()
+    after = targets(module)
+    # Only the gradient of the weight is a product of matrices: it sums over both flattened axes.
+    assert after[aten.linear.default] == 1
+    assert after[aten.matmul.default] == 1
+    assert after[aten.mm.default] == 1
+    assert after[aten.addmm.default] == 0
+    for actual, wanted in zip(module(*inputs), expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+
+
+def test_transposed_weight() -> None:
+    """GPT-2's Conv1D multiplies by the weight itself."""
+
+    def conv1d(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.addmm(bias, x.view(-1, 4), weight).view(2, 3, 4)
+
+    inputs = torch.randn(2, 3, 4), torch.randn(4, 4), torch.randn(4)
+    module = traced(conv1d, *inputs)
+    unflatten(module.graph)
+    module.recompile()
+    assert targets(module) == {aten.t.default: 1, aten.linear.default: 1}
+    torch.testing.assert_close(module(*inputs), conv1d(*inputs))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.view(3, 8) @ y.view(8, 3),  # other features than the tensor's
+        lambda x, y: x.view(24) * y.view(24),
+        lambda x, y: torch.addmm(y.view(6, 4), x.view(6, 4), x.view(6, 4)[:4], beta=2),
+        lambda x, y: x.view(6, 4).sum(1),
+        lambda x, y: x.long().view(6, 4).sum(0),
+    ],
+)
+def test_what_is_no_layer_stays(function: Callable[..., Tensor]) -> None:
+    inputs = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    module = traced(function, *inputs)
+    before = targets(module)
+    unflatten(module.graph)
+    module.recompile()
+    assert targets(module) == before
+    torch.testing.assert_close(module(*inputs), function(*inputs))
