@@ -21,8 +21,13 @@ _WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.d
 
 
 @functools.cache
+def core() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's core decompositions, less those that are wrong."""
+    return {op: how for op, how in core_aten_decompositions().items() if op not in _WRONG}
+
+
+@functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table handed to AOTAutograd: core decompositions of ops without a rule, and our own."""
-    kept = _WRONG | RULES.keys()
-    core = {op: how for op, how in core_aten_decompositions().items() if op not in kept}
-    return {**core, **LINEAR_ALGEBRA_DECOMPOSITIONS}
+    without_rule = {op: how for op, how in core().items() if op not in RULES}
+    return {**without_rule, **LINEAR_ALGEBRA_DECOMPOSITIONS}

@@ -20,6 +20,7 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import fx_graph, metrics, partition, plan, prng, refusals
 from .aot import GraphInfo
+from .expand import expand
 from .launch import Request, compile_launch
 from .lowering import Target
 from .lowering.source import first_location
@@ -164,6 +165,8 @@ def _compile_static(
     """Compile a graph with static shapes, split at what cannot be lowered."""
     target = Target(options.platform or pjrt.default_platform(), options.matmul_precision)
     refused = refusals.refused_nodes(graph, target)
+    if sum(expand(graph, node) for node in refused):
+        refused = refusals.refused_nodes(graph, target)
     if not refused:
         request = Request(info.name, reason, info.static, info.visible, options)
         return _or_eager(graph, request)

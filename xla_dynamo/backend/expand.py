@@ -1,0 +1,81 @@
+"""A node whose rule declines its arguments -> PyTorch's decomposition of it, in place.
+
+An op that has a rule is not decomposed by AOTAutograd; where the rule does not cover a case (cubic
+grid_sample in 3d, say), its decomposition may still be lowered.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from . import fx_graph, prng
+from .decompositions import core, decompositions
+from .lowering.bodies import output_values
+from .specialize import tidy
+
+
+def expand(graph: Graph, node: Node) -> bool:
+    """Replace `node` by its decomposition, if PyTorch has one; whether it had."""
+    decomposition = core().get(node.target)
+    values = [v for v in output_values(node) if isinstance(v, torch.Tensor)]
+    # Integer kernels round in their own ways (resizing uint8 images): those stay with eager.
+    if decomposition is None or not all(v.is_floating_point() for v in values):
+        return False
+    inside = _trace(node, decomposition)
+    if any(inner.op == "get_attr" for inner in inside.graph.nodes):
+        return False
+    tidy(inside.graph)
+    results = _inline(graph, node, inside.graph)
+    for user in list(node.users):
+        if len(results) > 1 or user.target is operator.getitem:
+            user.replace_all_uses_with(results[user.args[1]])  # type: ignore[index]
+            graph.erase_node(user)
+    if node.users:
+        node.replace_all_uses_with(results[0])
+    graph.erase_node(node)
+    return True
+
+
+def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
+    """The decomposition of `node` as a graph of the node's tensor operands."""
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
+
+    def run(*tensors: torch.Tensor) -> Any:
+        filled = list(leaves)
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        result = decomposition(*args, **kwargs)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    fakes = [leaves[position].meta["val"] for position in positions]
+    with prng.fake_mode(node.graph):  # for the constants that a decomposition makes
+        return make_fx(run, decomposition_table=dict(decompositions()))(*fakes)
+
+
+def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
+    """Copy the nodes of `inside` before `node`; what they give, in the order of its outputs."""
+    copies: dict[Node, Node] = dict(
+        zip(fx_graph.placeholders(inside), _tensor_operands(node), strict=True)
+    )
+    with graph.inserting_before(node):
+        for inner in inside.nodes:
+            if inner.op == "call_function":
+                copies[inner] = graph.node_copy(inner, copies.__getitem__)
+                copies[inner].meta = {
+                    "val": inner.meta["val"],
+                    "stack_trace": node.meta.get("stack_trace"),
+                }
+    return [copies.get(r, r) if isinstance(r, Node) else r for r in fx_graph.results(inside)]
+
+
+def _tensor_operands(node: Node) -> list[Node]:
+    return [leaf for leaf in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(leaf, Node)]
