@@ -55,7 +55,7 @@ def _register_factories(draw: Draw, sized: Any, like: Any) -> None:
         refuse_generator(generator)
         return _factory(draw, key, size, dtype)
 
-    @lower_random(like.default, like.generator)
+    @lower_random(like.default)
     def factory_like(
         key: jax.Array,
         x: jax.Array,

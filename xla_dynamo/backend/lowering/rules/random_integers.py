@@ -76,7 +76,7 @@ def randint_low(
     return integers(key, size, low, high)
 
 
-@lower_random(aten.randint_like.default, aten.randint_like.generator)
+@lower_random(aten.randint_like.default)
 def randint_like(
     key: jax.Array, x: jax.Array, high: int, *, generator: Any = None, **_: Any
 ) -> jax.Array:
@@ -84,7 +84,7 @@ def randint_like(
     return integers(key, x.shape, 0, high)
 
 
-@lower_random(aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype)
+@lower_random(aten.randint_like.low_dtype)
 def randint_like_low(
     key: jax.Array, x: jax.Array, low: int, high: int, *, generator: Any = None, **_: Any
 ) -> jax.Array:
@@ -92,7 +92,7 @@ def randint_like_low(
     return integers(key, x.shape, low, high)
 
 
-@lower_random(aten.randint_like.Tensor, aten.randint_like.Tensor_generator)
+@lower_random(aten.randint_like.Tensor)
 def randint_like_tensor(
     key: jax.Array, x: jax.Array, high: jax.Array, *, generator: Any = None, **_: Any
 ) -> jax.Array:
