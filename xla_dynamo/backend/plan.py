@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
@@ -97,9 +98,12 @@ def _run_eagerly(node: Node, inputs: Sequence[Node], constant: Callable[[Node], 
     schema = getattr(op_of(node), "_schema", None)
     counter = f"fallback.{schema.name}" if schema else None
 
+    declared = [node.meta.get("val") for node in inputs]
+
     def run(values: list[Any]) -> Sequence[Any]:
         if counter:
             metrics.count(counter)
+        values = [as_declared(v, like) for v, like in zip(values, declared, strict=True)]
         filled = [
             leaf
             if not isinstance(leaf, Node)
@@ -112,3 +116,20 @@ def _run_eagerly(node: Node, inputs: Sequence[Node], constant: Callable[[Node], 
         return (target(*args, **kwargs),)
 
     return run
+
+
+def as_declared(value: Any, declared: Any) -> Any:
+    """`value` with the strides that were traced: eager's views depend on them.
+
+    What XLA computes is row-major where eager's result may be transposed in memory.
+    """
+    if not isinstance(value, torch.Tensor) or not isinstance(declared, torch.Tensor):
+        return value
+    if value.layout is not torch.strided or any(not isinstance(s, int) for s in declared.stride()):
+        return value
+    if value.stride() == declared.stride() or value.shape != declared.shape:
+        return value
+    size, stride = declared.shape, declared.stride()
+    if 0 in stride:  # expanded: its elements share memory, and no view depends on it
+        return value
+    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)

@@ -202,9 +202,11 @@ def _or_eager(graph: Graph, request: Request) -> Run:
             metrics.FallbackWarning,
         )
 
+        declared = [node.meta.get("val") for node in fx_graph.placeholders(eager.graph)]
+
         def run(arguments: list[Any]) -> Sequence[Any]:
             metrics.count("fallback.graph")
-            return eager(*arguments)
+            return eager(*map(plan.as_declared, arguments, declared))
 
         return run
 

@@ -59,6 +59,9 @@ def import_graph(graph: Graph, calls: Mapping[Node, str]) -> ir.Module:
     """
     context = ir.Context()
     torch_dialect.register_dialect(context)
+    for node in graph.nodes:
+        # FxImporter prefers it to "val", but passes that change a shape keep up "val" only.
+        node.meta.pop("tensor_meta", None)
     importer = _Importer(context, calls)
     try:
         with _as_ops(calls):
