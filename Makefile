@@ -15,7 +15,7 @@ demo: .venv/.demo
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: .venv/.test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: .venv/.test
 	$(BIN)/ruff check .
