@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -103,6 +104,15 @@ def test_a_compiled_model_uploads_only_its_inputs(separate_memory: list[torch.Te
         for _ in range(5):
             model(torch.randn(3, 4))
     assert len(separate_memory) == 4 + 5
+
+
+def test_inputs_are_read_again_at_every_call(separate_memory: list[torch.Tensor]) -> None:
+    host = np.zeros(8, dtype=np.float32)
+    x = torch.from_numpy(host)  # writes to `host` do not move the version counter of `x`
+    double = torch.compile(lambda x: x * 2, backend="xla")
+    for step in range(4):
+        host[:] = step
+        assert double(x).tolist() == [2.0 * step] * 8
 
 
 def test_an_output_is_the_users_to_write() -> None:

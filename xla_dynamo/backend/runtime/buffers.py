@@ -53,7 +53,11 @@ class Residents:
 
 
 class Slot:
-    """One argument of an executable. A tensor that comes twice in a row is expected again."""
+    """One argument of an executable. A tensor that comes twice in a row is expected again.
+
+    That holds only where memory is shared: a copy of a user's tensor would miss what a NumPy array
+    over the same memory, say, writes to it.
+    """
 
     __slots__ = ("_always", "_device", "_previous", "_resident", "position")
 
@@ -69,7 +73,7 @@ class Slot:
         if self._always:
             return self._resident(tensor)
         key = id(tensor)
-        if key == self._previous:
+        if key == self._previous and pjrt.shares_memory(self._device, tensor):
             return self._resident(tensor)
         self._previous = key
         return transient(tensor, self._device)
