@@ -7,18 +7,32 @@ JAX has them; everything else is as torch has it.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import torch
 from jax import lax
 
 Array = jax.Array
 Arrays = dict[str, Array]
 # (parameters, buffers, key, *inputs) -> loss, new buffers
 Loss = Callable[..., tuple[Array, Arrays]]
+
+
+def state_of(model: torch.nn.Module) -> tuple[Arrays, Arrays, Arrays]:
+    """The parameters and buffers of a torch module, and momenta of zero."""
+    parameters = {name: jnp.asarray(p.detach().numpy()) for name, p in model.named_parameters()}
+    buffers = {name: jnp.asarray(b.numpy()) for name, b in model.named_buffers()}
+    return parameters, buffers, jax.tree.map(jnp.zeros_like, parameters)
+
+
+def inputs_of(batch: Sequence[torch.Tensor]) -> tuple[Array, ...]:
+    """Torch tensors as JAX arrays; int64 becomes int32."""
+    return tuple(jnp.asarray(tensor.numpy()) for tensor in batch)
 
 
 def training_step(loss: Loss, rate: float = 0.1, momentum: float = 0.9) -> Callable[..., tuple]:
@@ -35,13 +49,21 @@ def training_step(loss: Loss, rate: float = 0.1, momentum: float = 0.9) -> Calla
     return step
 
 
-def mnist(p: Arrays, buffers: Arrays, key: Array, image: Array, label: Array):
+def mnist(
+    p: Arrays,
+    buffers: Arrays,
+    key: Array,
+    image: Array,
+    label: Array,
+    *,
+    rates: tuple[float, float] = (0.25, 0.5),
+):
     key1, key2 = jax.random.split(key)
     x = jax.nn.relu(_conv(image, p["conv1.weight"]) + p["conv1.bias"][:, None, None])
     x = jax.nn.relu(_conv(x, p["conv2.weight"]) + p["conv2.bias"][:, None, None])
     x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
-    x = _dropout(x, 0.25, key1).reshape(x.shape[0], -1)
-    x = _dropout(jax.nn.relu(_linear(p, "fc1", x)), 0.5, key2)
+    x = _dropout(x, rates[0], key1).reshape(x.shape[0], -1)
+    x = _dropout(jax.nn.relu(_linear(p, "fc1", x)), rates[1], key2)
     return _cross_entropy(_linear(p, "fc2", x), label), buffers
 
 
@@ -69,11 +91,11 @@ def gpt(
     tokens: Array,
     target: Array,
     *,
-    layers: int,
-    heads: int,
-    dropout: float,
+    heads: int = 4,
+    dropout: float = 0.0,
 ):
-    keys = iter(jax.random.split(key, 3 * layers + 1))
+    keys = (jax.random.fold_in(key, index) for index in itertools.count())
+    layers = sum(name.endswith("qkv.weight") for name in p)
     x = p["tokens.weight"][tokens] + p["positions.weight"]
     x = _dropout(x, dropout, next(keys))
     for name in (f"blocks.{layer}" for layer in range(layers)):
@@ -133,3 +155,11 @@ def _dropout(x: Array, rate: float, key: Array) -> Array:
 def _cross_entropy(logits: Array, label: Array) -> Array:
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), label[..., None], -1)
     return -chosen.mean()
+
+
+LOSSES: dict[str, Loss] = {
+    "mnist": mnist,
+    "resnet18": resnet18,
+    "gpt": gpt,
+    "gpt_dropout": partial(gpt, dropout=0.1),
+}

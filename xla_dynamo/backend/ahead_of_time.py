@@ -9,7 +9,7 @@ import torch
 from . import training_step
 from .decompositions import decompositions
 from .launch import lower
-from .lowering import Target
+from .lowering import Lowered, Target
 from .lowering.registry import draws
 from .runtime import pjrt, topology
 
@@ -32,8 +32,18 @@ def analyze_training_step(
         DeviceUnavailable: libtpu is missing or does not know the topology.
         UnsupportedOp: an op has no lowering.
     """
+    lowered = lower_training_step(model, inputs, matmul_precision=matmul_precision)
+    return topology.compile(lowered.module, topology_name)[0]
+
+
+def lower_training_step(
+    model: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    *,
+    matmul_precision: str | None = None,
+) -> Lowered:
+    """The step that `analyze_training_step` compiles, as StableHLO for TPUs."""
     pjrt.device("cpu")
     step = training_step.trace(model, inputs, decompositions=decompositions(), draws=draws)
     precision = matmul_precision or torch.get_float32_matmul_precision()
-    lowered = lower(step.graph, Target("tpu", precision), aliases=step.aliases)
-    return topology.compile(lowered.module, topology_name)[0]
+    return lower(step.graph, Target("tpu", precision), aliases=step.aliases)

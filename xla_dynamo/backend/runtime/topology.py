@@ -19,8 +19,10 @@ from xla_dynamo.errors import CompileError, DeviceUnavailable
 
 from . import pjrt
 
-# libtpu asks Google Cloud's metadata server who it is, unless it is told.
+# libtpu asks Google Cloud's metadata server who it is, unless it is told, and locks the machine's
+# TPUs for its process, though a compiler can be shared.
 _ENVIRONMENT = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",

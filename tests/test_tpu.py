@@ -1,0 +1,107 @@
+"""Whole training steps compiled for a TPU that is not here, beside hand-written JAX.
+
+What libtpu says of a program does not vary, so the bounds are exact: no model may cost more than
+5 % above JAX in operations, bytes moved or temporary memory.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from jax.extend.mlir import ir
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks import jax_models, torch_models, tpu
+from benchmarks.torch_models import Problem
+from xla_dynamo import DeviceUnavailable
+from xla_dynamo.backend.ahead_of_time import analyze_training_step, lower_training_step
+
+BOUND = 1.05
+# The smallest that are no toys: the compiler takes some 10 seconds for each.
+PROBLEMS = [torch_models.mnist(), torch_models.resnet18(batch=16), torch_models.gpt(layers=2)]
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_costs_no_more_than_jax(problem: Problem) -> None:
+    comparison = tpu.compare(problem, "medium")
+    ratios = {m: comparison.ratio(m) for m in ("flops", "bytes_accessed", "temporary")}
+    assert max(ratios.values()) < BOUND, ratios
+    # Parameters, buffers and momenta are updated where they are: only the loss is new.
+    ours = comparison.ours
+    assert ours.outputs - ours.aliased < 2**12
+    assert comparison.ratio("arguments") < 1.01
+
+
+@pytest.mark.parametrize(("precision", "attribute"), [(None, "HIGHEST"), ("medium", "DEFAULT")])
+def test_precision(precision: str | None, attribute: str) -> None:
+    """On every product, those of rules and those of torch-mlir."""
+    model, batch = Regression(), Regression.batch()
+    text = lower_training_step(model, batch, matmul_precision=precision).stablehlo
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert len(products) == 5  # two forward, two for weights, one for the first layer's result
+    assert all(f"precision = [{attribute}, {attribute}]" in line for line in products)
+
+
+@pytest.mark.tpu
+def test_unknown_topology() -> None:
+    with pytest.raises(DeviceUnavailable, match="no TPU topology 'v5e:9x9x9'"):
+        analyze_training_step(Regression(), Regression.batch(), topology_name="v5e:9x9x9")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_same_model_as_jax(problem: Problem) -> None:
+    """The comparison is fair: in float64, where rounding hides nothing, both do the same step."""
+    model, batch = problem.build()
+    model, batch = model.double(), tuple(t.double() if t.is_floating_point() else t for t in batch)
+    loss = partial(jax_models.mnist, rates=(0, 0)) if problem.name == "mnist" else None
+    step = jax_models.training_step(loss or jax_models.LOSSES[problem.name])
+    with jax.enable_x64(True):
+        state, inputs = jax_models.state_of(model), jax_models.inputs_of(batch)
+        new, new_buffers, _, value = step(*state, jax.random.key(0), *inputs)
+    actual = {name: torch.from_numpy(np.array(a)) for name, a in {**new, **new_buffers}.items()}
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    expected = model(*batch)
+    expected.backward()
+    optimizer.step()
+    torch.testing.assert_close(torch.from_numpy(np.array(value)), expected.detach())
+    wanted = {name: model.state_dict()[name] for name in actual}
+    torch.testing.assert_close(actual, wanted)
+
+
+class Regression(nn.Module):
+    """A layer used twice under two names, with a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = self.first
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(self.second(self.norm(self.first(x))), y)
+
+    @staticmethod
+    def batch() -> tuple[Tensor, Tensor]:
+        return torch.randn(16, 8), torch.randn(16, 8)
+
+
+def test_only_stablehlo_is_handed_over() -> None:
+    lowered = lower_training_step(Regression(), Regression.batch())
+    dialects: set[str] = set()
+
+    def visit(operation: Any) -> Any:
+        dialects.add(operation.name.partition(".")[0])
+        return ir.WalkResult.ADVANCE
+
+    lowered.module.operation.walk(visit)
+    assert dialects <= {"builtin", "func", "stablehlo", "chlo"}
