@@ -27,6 +27,11 @@ FLOAT32_INSIDE = {
     "hf_llama": (1e-5, "LlamaRMSNorm and the rotary embedding cast to float32"),
     "hf_t5": (1e-5, "T5LayerNorm takes its variance in float32"),
 }
+# Models with so many ReLUs that one of them sees a zero but for rounding within five steps and falls
+# the other way in float32. Eager's own float32 is off eager's float64 by 1,300 default tolerances
+# in the fifth step of ResNet-50 (0.05 of a tensor's largest gradient), XLA's float32 by 1.2. The
+# first step is held to the default tolerances, the others to this.
+KINKS = {"resnet50": 0.1}
 # A gradient that is zero but for rounding (a convolution's bias in front of BatchNorm, the bias of
 # attention's keys) has no digits to compare: it is held to the largest gradient of its model.
 FLOOR = 1e-3
@@ -71,6 +76,11 @@ def test_float64_training_is_eager(name: str, optimizer: str) -> None:
 def test_float32_training_is_eager(name: str) -> None:
     with expect_executables(2):
         expected, actual = train_both(ZOO[name], torch.float32, OPTIMIZERS["sgd"])
+    torch.testing.assert_close(actual.losses[0], expected.losses[0])
+    torch.testing.assert_close(actual.gradients[0], expected.gradients[0])
+    if name in KINKS:
+        assert_same_run(actual, expected, KINKS[name])
+        return
     torch.testing.assert_close(actual.losses, expected.losses)
     torch.testing.assert_close(actual.gradients, expected.gradients)
     torch.testing.assert_close(actual.state, expected.state)
@@ -78,8 +88,9 @@ def test_float32_training_is_eager(name: str) -> None:
 
 # What is special in the update of each optimizer: its number of executables, and its bound.
 # Dynamo traces SGD's first step, which creates the momenta, apart. PyTorch counts Adam's steps in
-# a float32 tensor when it is compiled, and 1 - 0.999**step has 6e-5 of relative error there.
-UPDATES = {"sgd": (2, BOUND), "adam": (1, 1e-6), "adamw": (1, 1e-6)}
+# a float32 tensor when it is compiled, and 1 - 0.999**step has 6e-5 of relative error there
+# (measured: parameters 2e-7, gradients 1.2e-6).
+UPDATES = {"sgd": (2, BOUND), "adam": (1, 1e-5), "adamw": (1, 1e-5)}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
