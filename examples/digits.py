@@ -20,7 +20,6 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
 
 import xla_dynamo
-from xla_dynamo.backend.runtime import pjrt
 
 
 def convnet() -> nn.Module:
@@ -88,7 +87,7 @@ def main() -> None:
     seconds = sum(c.lowering_seconds + c.compile_seconds for c in compiles)
     fallbacks = [name for name in xla_dynamo.counters() if name.startswith("fallback.")]
     report = {
-        "device": pjrt.describe(pjrt.device(pjrt.default_platform())),
+        "device": xla_dynamo.device(),
         "compiled": f"{len(compiles)} programs in {seconds:.1f} s",
         "not on XLA": ", ".join(fallbacks) or "nothing",
         "first step": f"{steps[0]:.1f} s, with compiling",

@@ -24,4 +24,19 @@ from .errors import OptionError as OptionError
 from .errors import UnsupportedOp as UnsupportedOp
 from .errors import XlaDynamoError as XlaDynamoError
 
+
+def device() -> str:
+    """The device that `backend="xla"` compiles for by default, and the versions behind it.
+
+    "cpu/cpu/cpu/0.10.2" is platform/device kind/platform version/jaxlib version. Initialises the
+    platform.
+
+    Raises:
+        DeviceUnavailable: the platform cannot be initialised here.
+    """
+    from .backend.runtime import pjrt
+
+    return pjrt.describe(pjrt.device(pjrt.default_platform()))
+
+
 __version__ = "0.1.0"

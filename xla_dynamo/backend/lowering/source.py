@@ -17,12 +17,16 @@ _LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]")
 
 @dataclass(frozen=True)
 class Location:
-    """Where an op was written: its aten name, and file, line and code if known (line 0 if not)."""
+    """Where an op was written: its aten name, and file, line and code if known (line 0 if not).
+
+    module: the nn.Module it belongs to, where only that is known (a compiled torch.nn.Linear).
+    """
 
     op: str
     file: str = ""
     line: int = 0
     code: str = ""
+    module: str = ""
 
     def mlir(self) -> str:
         """As an MLIR location: XLA shows the op as op_name, the line as source_file:source_line."""
@@ -30,7 +34,7 @@ class Location:
         return f"loc({json.dumps(self.op)}{child})"
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else "(no source line)"
+        return f"{self.file}:{self.line}" if self.file else self.module or "(no source line)"
 
 
 def location_of(node: Node) -> Location:
@@ -39,7 +43,7 @@ def location_of(node: Node) -> Location:
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
     name = str(op_of(node))
     if not own:
-        return Location(name)
+        return Location(name, module=_module_of(node))
     file, line, _, code = own[-1]
     return Location(name, file, int(line), code.strip())
 
@@ -47,4 +51,13 @@ def location_of(node: Node) -> Location:
 def first_location(graph: Graph) -> Location:
     """The first line of the user's program that `graph` is known to come from."""
     located = (location_of(node) for node in graph.nodes if node.op == "call_function")
-    return next((found for found in located if found.file), Location(""))
+    known = [found for found in located if found.file or found.module]
+    return next((found for found in known if found.file), known[0] if known else Location(""))
+
+
+def _module_of(node: Node) -> str:
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path, kind = list(stack.values())[-1]
+    return f"{path} ({getattr(kind, '__name__', kind)})"

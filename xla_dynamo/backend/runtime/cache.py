@@ -10,12 +10,14 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 _DIGEST_BYTES = 32
+_KEY = re.compile("[0-9a-f]{64}")
 
 
 class DiskCache:
@@ -46,7 +48,9 @@ class DiskCache:
             self._evict()
 
     def _evict(self) -> None:
-        entries = sorted((e.stat().st_mtime, e.stat().st_size, e) for e in self._folder.iterdir())
+        # Whatever else lies in the folder is not ours to count or to delete.
+        own = [entry for entry in self._folder.iterdir() if _KEY.fullmatch(entry.name)]
+        entries = sorted((e.stat().st_mtime, e.stat().st_size, e) for e in own)
         total = sum(size for _, size, _ in entries)
         for _, size, entry in entries:
             if total <= self._limit:
