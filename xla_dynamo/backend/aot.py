@@ -8,6 +8,7 @@ min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,6 +21,8 @@ from torch._guards import CompileContext, TracingContext
 from torch.fx import GraphModule
 
 from . import fx_graph, recapture
+
+_SIZE = re.compile(r"\.size\(\)\[(\d+)\]$")
 
 
 @dataclass(frozen=True)
@@ -173,13 +176,14 @@ def _mangled(name: str) -> str:
 
 
 def _argument_names(module: GraphModule) -> tuple[str, ...]:
-    """Dynamo's source expressions: L['x'], L['self']._modules['fc']..., L['x'].size()[0]."""
+    """Dynamo's source expressions: L['x'], L['self']._modules['fc'], L['x'] dimension 0, ..."""
     names = []
     for node in module.graph.nodes:
         if node.op == "placeholder":
             source = getattr(node, "_dynamo_source", None)
             name = getattr(source, "name", None)
-            names.append(str(name() if callable(name) else name or node.name))
+            expression = str(name() if callable(name) else name or node.name)
+            names.append(_SIZE.sub(r" dimension \1", expression))
     return tuple(names)
 
 
