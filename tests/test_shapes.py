@@ -170,7 +170,7 @@ def test_recompile_warning_names_argument_and_remedy() -> None:
     compiled(torch.randn(10, 4), y)  # warns no more
     (warning,) = [w for w in caught if w.category is xla_dynamo.RecompileWarning]
     message = str(warning.message)
-    assert re.search(r"L\['x'\]\.size\(\)\[0\] changed from \d+ to \d+", message)
+    assert re.search(r"L\['x'\] dimension 0 changed from \d+ to \d+", message)
     assert line_of(scaled, "x @ y") in message
     assert "pad" in message
     assert "drop_last=True" in message
