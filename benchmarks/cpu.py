@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,27 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def run(
+    problems: Sequence[str], seconds: float, torch_xla: str | None, output: Path
+) -> list[dict[str, Any]]:
+    """Measure every engine that is here on `problems`; append each measurement to `output`."""
+    engines = [("xla", sys.executable), ("jax", sys.executable), ("eager", sys.executable)]
+    if shutil.which("g++") or shutil.which("clang++"):
+        engines.append(("inductor", sys.executable))
+    if torch_xla:
+        engines.append(("torch_xla", torch_xla))
+    jobs = [(problem, engine, python) for problem in problems for engine, python in engines]
+    rows = []
+    for problem, engine, python in track(jobs, description="measuring"):
+        row = measure(python, engine, problem, seconds)
+        rows.append(row)
+        with output.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        if "error" in row:
+            print(f"{problem} on {engine}: {row['error']}", file=sys.stderr)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problem", choices=PROBLEMS, action="append")
@@ -63,22 +85,8 @@ def main() -> None:
     parser.add_argument("--torch-xla", metavar="PYTHON", help="Python of an environment with it")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results.jsonl"))
     arguments = parser.parse_args()
-    engines = [("xla", sys.executable), ("jax", sys.executable), ("eager", sys.executable)]
-    if shutil.which("g++") or shutil.which("clang++"):
-        engines.append(("inductor", sys.executable))
-    if arguments.torch_xla:
-        engines.append(("torch_xla", arguments.torch_xla))
-    jobs = [(p, e, python) for p in arguments.problem or PROBLEMS for e, python in engines]
-    rows = []
-    for problem, engine, python in track(jobs, description="measuring"):
-        row = measure(python, engine, problem, arguments.seconds)
-        rows.append(row)
-        with arguments.output.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-    print(table(rows))
-    for row in rows:
-        if "error" in row:
-            print(f"\n{row['problem']} on {row['engine']}: {row['error']}")
+    problems = arguments.problem or PROBLEMS
+    print(table(run(problems, arguments.seconds, arguments.torch_xla, arguments.output)))
 
 
 if __name__ == "__main__":
