@@ -54,6 +54,39 @@ def test_linear_layer(dtype: torch.dtype) -> None:
         torch.testing.assert_close(actual, wanted)
 
 
+def test_attention() -> None:
+    """Batch and heads stay apart in all six products; copies and views in between go."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        y = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+        return (y, *torch.autograd.grad(y.square().sum(), (q, k, v)))
+
+    inputs = [torch.randn(2, 5, 3, 4, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
+    expected = attend(*inputs)
+    module = traced(attend, *inputs)
+    assert targets(module)[aten.bmm.default] == 6
+    unflatten(module.graph)
+    module.recompile()
+    assert targets(module)[aten.matmul.default] == 6
+    assert not targets(module).keys() & {aten.bmm.default, aten.view.default, aten.clone.default}
+    for actual, wanted in zip(module(*inputs), expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+
+
+def test_loss_goes_on_with_rows() -> None:
+    def loss(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(x, weight).flatten(0, 1), target)
+
+    inputs = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randint(5, (6,))
+    module = traced(loss, *inputs)
+    unflatten(module.graph)
+    module.recompile()
+    assert targets(module)[aten.mm.default] == 1
+    assert targets(module)[aten.view.default] == 1
+    torch.testing.assert_close(module(*inputs), loss(*inputs))
+
+
 def test_transposed_weight() -> None:
     """GPT-2's Conv1D multiplies by the weight itself."""
 
