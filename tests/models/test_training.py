@@ -27,7 +27,7 @@ FLOAT32_INSIDE = {
     "hf_llama": (1e-5, "LlamaRMSNorm and the rotary embedding cast to float32"),
     "hf_t5": (1e-5, "T5LayerNorm takes its variance in float32"),
 }
-# Models with so many ReLUs that one of them sees a zero but for rounding within five steps and falls
+# Models with so many ReLUs that within five steps one sees zero but for rounding, and falls
 # the other way in float32. Eager's own float32 is off eager's float64 by 1,300 default tolerances
 # in the fifth step of ResNet-50 (0.05 of a tensor's largest gradient), XLA's float32 by 1.2. The
 # first step is held to the default tolerances, the others to this.
