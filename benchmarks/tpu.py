@@ -95,20 +95,20 @@ def compile_by_hand(problem: Problem, precision: str) -> Analysis:
 
 
 def table(comparisons: list[Comparison]) -> Table:
-    shown = Table(title=f"Training step on {TOPOLOGY}, xla_dynamo / hand-written JAX")
-    for column in ("model", "precision"):
-        shown.add_column(column)
-    for measure, (_, unit) in _MEASURES.items():
-        shown.add_column(f"{measure.replace('_', ' ')}, {unit}", justify="right")
-    shown.add_column("compile, s", justify="right")
+    shown = Table(title=f"Training step on {TOPOLOGY}")
+    for column in ("model", "precision", "measure", "xla_dynamo", "JAX", "ratio"):
+        left = column in ("model", "precision", "measure")
+        shown.add_column(column, justify="left" if left else "right")
     for one in comparisons:
-        cells = [
-            f"{getattr(one.ours, measure) / scale:.1f} / {getattr(one.theirs, measure) / scale:.1f}"
-            f" = {one.ratio(measure):.3f}"
-            for measure, (scale, _) in _MEASURES.items()
-        ]
-        seconds = f"{one.our_seconds:.0f} / {one.their_seconds:.0f}"
-        shown.add_row(one.problem, one.precision, *cells, seconds)
+        name = (one.problem, one.precision)
+        for measure, (scale, unit) in _MEASURES.items():
+            values = (getattr(side, measure) / scale for side in (one.ours, one.theirs))
+            cells = (f"{value:,.1f}" for value in values)
+            what = f"{measure.replace('_', ' ')}, {unit}"
+            shown.add_row(*name, what, *cells, f"{one.ratio(measure):.3f}")
+            name = ("", "")
+        shown.add_row(*name, "compile, s", f"{one.our_seconds:.0f}", f"{one.their_seconds:.0f}")
+        shown.add_section()
     return shown
 
 
