@@ -32,6 +32,11 @@ def copy(graph: Graph) -> Graph:
     return new
 
 
+def drop_unused(graph: Graph) -> None:
+    """Erase what no result needs, random ops too; arguments stay."""
+    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+
+
 def append_placeholder(graph: Graph, name: str, meta: Mapping[str, Any]) -> Node:
     """A new last argument of `graph`."""
     last = placeholders(graph)[-1:]

@@ -26,8 +26,6 @@ from .options import Options
 from .runtime import buffers, cache, pjrt
 from .unflatten import unflatten
 
-aten = torch.ops.aten
-
 
 @dataclass(frozen=True)
 class Request:
@@ -54,7 +52,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     device = pjrt.device(request.options.platform or pjrt.default_platform())
     placeholders = fx_graph.placeholders(graph)
     planned = outputs.plan(graph, request.visible)
-    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    fx_graph.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:
         if not node.users:

@@ -190,7 +190,7 @@ def _compile_static(
 
 def _or_eager(graph: Graph, request: Request) -> Run:
     """The launch of `graph`; if a compiler refuses it, eager PyTorch, and a warning."""
-    eager = GraphModule({}, fx_graph.copy(graph))
+    original = fx_graph.copy(graph)  # compiling edits it
     try:
         return compile_launch(graph, request)
     except (CompileError, UnsupportedOp) as error:
@@ -202,7 +202,8 @@ def _or_eager(graph: Graph, request: Request) -> Run:
             metrics.FallbackWarning,
         )
 
-        declared = [node.meta.get("val") for node in fx_graph.placeholders(eager.graph)]
+        eager = GraphModule({}, original)
+        declared = [node.meta.get("val") for node in fx_graph.placeholders(original)]
 
         def run(arguments: list[Any]) -> Sequence[Any]:
             metrics.count("fallback.graph")

@@ -8,7 +8,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.errors import UnsupportedOp
 
 from . import metrics
-from .lowering import Target, reason_unsupported
+from .lowering import Target, is_op, reason_unsupported
 from .lowering.bodies import op_of
 from .lowering.source import location_of
 from .options import Options
@@ -18,7 +18,7 @@ def refused_nodes(graph: Graph, target: Target) -> dict[Node, str]:
     """The nodes of a graph with static shapes that cannot be lowered for `target`, and why."""
     refused = {}
     for node in graph.nodes:
-        if node.op == "call_function" and getattr(node.target, "__name__", "") != "getitem":
+        if is_op(node):
             reason = reason_unsupported(node, target)
             if reason is not None:
                 refused[node] = reason

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch.fx import Graph, Node
 
+from .fx_graph import drop_unused
+
 aten = torch.ops.aten
 
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
@@ -31,12 +33,8 @@ def unflatten(graph: Graph) -> None:
             _batched_product(graph, node)
         elif node.target is aten.sum.dim_IntList:
             _sum(graph, node)
-    _drop_unused(graph)
+    drop_unused(graph)
     _join_views(graph)
-
-
-def _drop_unused(graph: Graph) -> None:
-    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
 
 
 def _join_views(graph: Graph) -> None:
@@ -52,7 +50,7 @@ def _join_views(graph: Graph) -> None:
             node.target, node.args = aten.view.default, (source, list(_value(node).shape))
         if _value(source).shape == _value(node).shape:
             node.replace_all_uses_with(source)
-    _drop_unused(graph)
+    drop_unused(graph)
 
 
 def _product(graph: Graph, node: Node) -> None:

@@ -11,6 +11,7 @@ name. Nothing here knows about devices that run programs: that is `backend.runti
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +27,15 @@ from .native import is_native
 from .registry import Unsupported
 from .source import Location, location_of
 
-__all__ = ["Lowered", "Target", "Unsupported", "lower_graph", "reason_unsupported", "rules"]
+__all__ = [
+    "Lowered",
+    "Target",
+    "Unsupported",
+    "is_op",
+    "lower_graph",
+    "reason_unsupported",
+    "rules",
+]
 
 # Their strides and offset are of the operand's memory: an array has only row-major order.
 _ON_STORAGE = frozenset(
@@ -76,7 +85,7 @@ def lower_graph(
     bodies: dict[str, tuple[Body, Location]] = {}
     names: dict[tuple[Body, Location], str] = {}
     for node in graph.nodes:
-        if node.op != "call_function" or not _is_op(node):
+        if not is_op(node):
             continue
         if is_native(node) and (native or not has_rule(node)):
             continue
@@ -112,5 +121,6 @@ def reason_unsupported(node: Node, target: Target) -> str | None:
     return None
 
 
-def _is_op(node: Node) -> bool:
-    return getattr(node.target, "__name__", "") != "getitem"
+def is_op(node: Node) -> bool:
+    """Whether `node` computes something, other than to pick one of several results."""
+    return node.op == "call_function" and node.target is not operator.getitem

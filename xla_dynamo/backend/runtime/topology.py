@@ -98,8 +98,3 @@ def compile(module: Any, name: str) -> tuple[Analysis, str]:
     analysis = analyze(executable.cost_analysis(), executable.get_compiled_memory_stats())
     hlo = "\n".join(m.to_string() for m in executable.hlo_modules())
     return analysis, hlo
-
-
-def device_kind(name: str) -> str:
-    """The topology's chip, as jax.Device.device_kind: "TPU v5 lite"."""
-    return topology_device(name).device_kind
