@@ -7,7 +7,7 @@ grid_sample in 3d, say), its decomposition may still be lowered.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from . import fx_graph, prng
 from .decompositions import core, decompositions
-from .lowering.bodies import output_values
+from .lowering.bodies import leaf_signature, output_values
 from .specialize import tidy
 
 
@@ -28,11 +28,18 @@ def expand(graph: Graph, node: Node) -> bool:
     # Integer kernels round in their own ways (resizing uint8 images): those stay with eager.
     if decomposition is None or not all(v.is_floating_point() for v in values):
         return False
-    inside = _trace(node, decomposition)
-    if any(inner.op == "get_attr" for inner in inside.graph.nodes):
+    return replace(graph, node, decomposition)
+
+
+def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
+    """Replace `node` by what `function` does with its arguments; False if that needs constants.
+
+    `function` is traced with PyTorch's decompositions.
+    """
+    inside = _traced(node, function)
+    if inside is None:
         return False
-    tidy(inside.graph)
-    results = _inline(graph, node, inside.graph)
+    results = _inline(graph, node, inside)
     for user in list(node.users):
         if len(results) > 1 or user.target is operator.getitem:
             user.replace_all_uses_with(results[user.args[1]])  # type: ignore[index]
@@ -41,6 +48,21 @@ def expand(graph: Graph, node: Node) -> bool:
         node.replace_all_uses_with(results[0])
     graph.erase_node(node)
     return True
+
+
+# A window of a training step holds the same op with the same shapes a dozen times.
+_traces: dict[Hashable, Graph | None] = {}
+
+
+def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    key = (function, spec, tuple(leaf_signature(leaf) for leaf in leaves))
+    if key not in _traces:
+        graph = _trace(node, function).graph
+        tidy(graph)
+        constants = any(inner.op == "get_attr" for inner in graph.nodes)
+        _traces[key] = None if constants else graph
+    return _traces[key]
 
 
 def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:

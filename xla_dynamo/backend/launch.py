@@ -7,8 +7,9 @@ launch, wrap the outputs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
             graph.erase_node(node)
     executable = None
     if any(output.array is not None for output in planned):
-        executable = _compile(graph, request, device)
+        executable = compile_executable(graph, request, device)
     host = all(node.meta["val"].device.type == "cpu" for node in fx_graph.results(graph))
     return Launch(executable, device, used, request.resident, planned, host).__call__
 
@@ -97,12 +98,21 @@ class Launch:
         return [output.result(arguments, tensors) for output in self._outputs]
 
 
-def _compile(graph: Graph, request: Request, device: pjrt.Device) -> pjrt.Executable:
+def compile_executable(
+    graph: Graph,
+    request: Request,
+    device: pjrt.Device,
+    aliases: Mapping[int, int] = MappingProxyType({}),
+) -> pjrt.Executable:
+    """Lower and compile a graph whose results are distinct computed tensors (it is edited).
+
+    `aliases`: argument position -> position of the result that may take over its memory.
+    """
     options = request.options
     target = Target(device.platform, options.matmul_precision)
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
-    lowered = lower(graph, target, keep_text=keep_text)
+    lowered = lower(graph, target, keep_text=keep_text, aliases=aliases)
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)
     done = time.perf_counter()

@@ -55,8 +55,12 @@ def build(
     steps: Sequence[Segment | Eager],
     compile_segment: Callable[[Segment], Run],
     constant: Callable[[Node], Any],
+    convert: Callable[[Any], Any] = lambda value: value,
 ) -> Plan:
-    """A plan that runs `steps` of `graph`; `constant` gives the value of a get_attr node."""
+    """A plan that runs `steps` of `graph`; `constant` gives the value of a get_attr node.
+
+    `convert` makes what eager ops take of the values that segments give.
+    """
     nodes = fx_graph.placeholders(graph)
     runs: list[tuple[Run, list[Node], list[Node]]] = []
     for step in steps:
@@ -65,7 +69,7 @@ def build(
             inputs, outputs = list(step.inputs), list(step.outputs)
         else:
             inputs = [n for n in step.node.all_input_nodes if n.op != "get_attr"]
-            run, outputs = _run_eagerly(step.node, inputs, constant), [step.node]
+            run, outputs = _run_eagerly(step.node, inputs, constant, convert), [step.node]
         runs.append((run, inputs, outputs))
         nodes.extend(outputs)
     register = {node: i for i, node in enumerate(nodes)}
@@ -91,7 +95,12 @@ def _with_releases(
     return steps[::-1]
 
 
-def _run_eagerly(node: Node, inputs: Sequence[Node], constant: Callable[[Node], Any]) -> Run:
+def _run_eagerly(
+    node: Node,
+    inputs: Sequence[Node],
+    constant: Callable[[Node], Any],
+    convert: Callable[[Any], Any],
+) -> Run:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     position = {source: i for i, source in enumerate(inputs)}
     target: Any = node.target
@@ -103,7 +112,7 @@ def _run_eagerly(node: Node, inputs: Sequence[Node], constant: Callable[[Node], 
     def run(values: list[Any]) -> Sequence[Any]:
         if counter:
             metrics.count(counter)
-        values = [as_declared(v, like) for v, like in zip(values, declared, strict=True)]
+        values = [as_declared(convert(v), d) for v, d in zip(values, declared, strict=True)]
         filled = [
             leaf
             if not isinstance(leaf, Node)

@@ -98,12 +98,13 @@ def output_values(node: Node) -> list[Any]:
 
 def _signature(node: Node, target: Target) -> Hashable:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
-    static = tuple(_leaf_signature(leaf) for leaf in leaves)
+    static = tuple(leaf_signature(leaf) for leaf in leaves)
     outputs = tuple(_value_signature(value) for value in output_values(node))
     return target, node.target, spec, static, outputs
 
 
-def _leaf_signature(leaf: Any) -> Hashable:
+def leaf_signature(leaf: Any) -> Hashable:
+    """A key for one argument: shape and dtype of a tensor's node, or the value with its type."""
     if isinstance(leaf, Node):
         return _value_signature(leaf.meta["val"])
     # 1 == 1.0 == True, yet they promote differently; and -0.0 == 0.0.

@@ -1,0 +1,81 @@
+"""`xla:N` as a device of stock PyTorch.
+
+The only file of the lazy device that touches torch._C's device internals. Seen on torch 2.13 (and,
+as a prototype, on 2.9 and 2.15). Stock PyTorch carries the autograd and autocast keys, the
+functionalization hooks and the printing of device type XLA; what is missing is a device guard and
+kernels that make tensors. Private API met here: libc10's exported device guard registry,
+torch._C._autograd.DeviceType, torch._C dispatch key guards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from typing import Any
+
+import torch
+
+from . import lazy
+from .factories import register_factories
+from .values import Leaf
+from .window import Window
+
+_lock = threading.Lock()
+_windows: dict[int, Window] = {}
+_thread = threading.local()
+_libraries: list[torch.library.Library] = []
+
+
+@functools.cache
+def install() -> None:
+    """Make the lazy device exist, once for the process."""
+    _register_guard()
+    Leaf.__torch_dispatch__ = classmethod(lazy.dispatch)  # type: ignore[method-assign]
+    library = torch.library.Library("aten", "IMPL", "XLA")
+    _libraries.append(library)
+    register_factories(library, window)
+    allow_backward()
+
+
+def _register_guard() -> None:
+    """Give DeviceType::XLA the guard that PyTorch has for `meta`, which does nothing.
+
+    Without one, the first autograd node on an xla tensor fails with "PyTorch is not linked with
+    support for xla devices". Registry and registrar are exported by libc10.
+    """
+    c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
+    guards = (ctypes.c_void_p * 32).in_dll(c10, "_ZN3c104impl26device_guard_impl_registryE")
+    register = (
+        c10._ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE
+    )
+    register.argtypes = [ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p]
+    kind: Any = torch._C._autograd.DeviceType  # type: ignore[attr-defined]
+    register(ctypes.create_string_buffer(8), int(kind.XLA), guards[int(kind.Meta)])
+
+
+def allow_backward() -> None:
+    """Run backward in the calling thread: autograd has no worker threads for device type XLA.
+
+    PyTorch keeps this switch for each thread.
+    """
+    if not getattr(_thread, "ready", False):
+        torch.autograd.set_multithreading_enabled(False)
+        _thread.ready = True
+
+
+def window(device: torch.device) -> Window:
+    """The window of an xla device."""
+    index = device.index or 0
+    found = _windows.get(index)
+    if found is None:
+        with _lock:
+            found = _windows.setdefault(index, Window(torch.device("xla", index)))
+    allow_backward()
+    return found
+
+
+def windows() -> list[Window]:
+    """The windows of all devices that were used."""
+    return list(_windows.values())

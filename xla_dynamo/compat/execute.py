@@ -1,0 +1,145 @@
+"""A recorded window -> an executable, launched; values -> device arrays and back.
+
+`cut` is the barrier: everything pending on a device becomes one program over the window's inputs.
+It returns when the program is launched, not when it is done.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import graph, metrics
+from .values import Array, Value, meta
+from .window import State, Window
+
+# References to a value that only the window holds: its list, and what getrefcount is given.
+_HELD = 3
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs a window.
+
+    run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values.
+    inputs: which of the window's inputs it uses.
+    scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
+    seeds: which of the window's random ops it runs.
+    results: which of the window's values it computes.
+    """
+
+    run: Callable[[list[Array]], Sequence[Array]]
+    inputs: tuple[int, ...]
+    scalars: tuple[tuple[Any, tuple[int, ...]], ...]
+    seeds: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+def cut(window: Window) -> bool:
+    """Compile (if new) and launch everything that is pending; whether anything was."""
+    with window.lock:
+        if not window.values:
+            window.clear()
+            return False
+        live = _live(window.values)
+        dead = tuple(
+            [
+                i
+                for i, value in enumerate(window.inputs)
+                if sys.getrefcount(value) == _HELD and owned(value)
+            ]
+        )
+        program = window.state.programs.get((live, dead))
+        if program is None:
+            program = graph.program(window, live, dead)
+            window.state.programs[live, dead] = program
+        else:
+            metrics.count("CachedCompile")
+        _launch(window, program)
+        window.clear()
+        return True
+
+
+def _live(values: list[Value]) -> tuple[int, ...]:
+    """The values that someone still holds."""
+    count = sys.getrefcount
+    return tuple([i for i, value in enumerate(values) if count(value) > _HELD])
+
+
+def owned(value: Value) -> bool:
+    """Whether nothing but this value uses its array, so that its memory may be taken over."""
+    return True
+
+
+def _launch(window: Window, program: Program) -> None:
+    start = time.perf_counter_ns()
+    inputs, values = window.inputs, window.values
+    arrays = [inputs[i].array for i in program.inputs]
+    scalars = window.scalars
+    device = device_of(window)
+    for dtype, places in program.scalars:
+        arrays.append(put(np.array([scalars[i] for i in places], dtype), device))
+    if program.seeds:
+        seeds = np.array([window.seeds[i] for i in program.seeds], np.uint64)
+        arrays.append(put(seeds.view(np.uint32).reshape(-1, 2), device))
+    results = program.run(arrays)
+    for i, array in zip(program.results, results, strict=True):
+        value = values[i]
+        value.array = array
+        value.stamp = None
+    metrics.sample("ExecuteTime", time.perf_counter_ns() - start)
+
+
+def device_of(window: Window) -> Any:
+    """The PJRT device of a window."""
+    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+
+    return pjrt.device(pjrt.default_platform(), window.device.index, asynchronous=True)
+
+
+def put(host: np.ndarray, device: Any) -> Array:
+    """A NumPy array copied to a device."""
+    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+
+    return pjrt.put(host, device)
+
+
+def upload(window: Window, host: torch.Tensor) -> Value:
+    """A CPU tensor's value on the device; the tensor may change afterwards."""
+    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+
+    start = time.perf_counter_ns()
+    array = pjrt.upload(host.detach(), device_of(window))
+    metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start)
+    metrics.sample("InboundData", host.nbytes)
+    return Value(meta(host.shape, host.dtype), window, array=array)
+
+
+def materialize(value: Value) -> Array:
+    """The array of a value, after a barrier if it is pending."""
+    if value.array is None:
+        window = value.home
+        with window.lock:
+            if value.array is None:
+                if value.stamp is not window.stamp:
+                    window.adopt(value)
+                cut(window)
+    return value.array
+
+
+def download(value: Value) -> torch.Tensor:
+    """A value as a new CPU tensor; waits for it."""
+    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+
+    array = materialize(value)
+    start = time.perf_counter_ns()
+    host = pjrt.download(array)
+    metrics.sample("TransferFromDeviceTime", time.perf_counter_ns() - start)
+    metrics.sample("OutboundData", host.nbytes)
+    return host

@@ -1,0 +1,96 @@
+"""torch.zeros, torch.arange, ... with device=xla -> recorded ops.
+
+Each is a kernel for dispatch key XLA. Ops that PyTorch composes of `empty` and in-place ops get one
+of their own where that is one op instead of two or three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .ops import describe
+from .values import Value, meta, tensor
+from .window import Window
+
+aten = torch.ops.aten
+GetWindow = Callable[[torch.device], Window]
+
+# Made on the device by one recorded op; the keyword arguments are those of the schema.
+_RECORDED = (
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+    aten.eye.default,
+    aten.eye.m,
+    aten.full.default,
+    aten.linspace.default,
+    aten.logspace.default,
+    aten.ones.default,
+    aten.rand.default,
+    aten.randint.default,
+    aten.randint.low,
+    aten.randn.default,
+    aten.randperm.default,
+    aten.scalar_tensor.default,
+    aten.tril_indices.default,
+    aten.triu_indices.default,
+    aten.zeros.default,
+)
+
+
+def register_factories(library: torch.library.Library, window: GetWindow) -> None:
+    """Register the kernels; `window` finds the window of a device."""
+    library.impl("empty.memory_format", _bound(_empty, window))
+    library.impl("empty_strided", _bound(_empty_strided, window))
+    for func in _RECORDED:
+        name = f"{func._schema.name.removeprefix('aten::')}"
+        overload = func._overloadname
+        full = name if overload == "default" else f"{name}.{overload}"
+        library.impl(full, _recorder(func, window))
+
+
+def _bound(function: Callable[..., Any], window: GetWindow) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return function(window, *args, **kwargs)
+
+    return kernel
+
+
+def _empty(
+    window: GetWindow,
+    size: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> torch.Tensor:
+    shape = torch.Size(size)
+    return tensor(Value(meta(shape, dtype or torch.get_default_dtype()), window(device)))
+
+
+def _empty_strided(
+    window: GetWindow, size: Any, stride: Any, dtype: Any = None, layout: Any = None,
+    device: Any = None, pin_memory: Any = None,
+) -> torch.Tensor:  # fmt: skip
+    return _empty(window, size, dtype, layout, device)
+
+
+def _recorder(func: Any, window: GetWindow) -> Callable[..., Any]:
+    op = describe(func)
+
+    def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
+        home = window(kwargs.pop("device"))
+        kwargs.pop("pin_memory", None)
+        kwargs.pop("layout", None)
+        from xla_dynamo.compat import inference, lazy  # noqa: PLC0415
+
+        made = home.record(op, args, kwargs)
+        if made is inference.EAGER:
+            made = lazy.run_now(home, op, args, kwargs)
+        return torch._to_functional_tensor(made)
+
+    return kernel

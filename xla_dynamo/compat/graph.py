@@ -1,0 +1,324 @@
+"""A path in the trie of ops -> an FX graph -> a `Program`.
+
+Ops are taken apart as for torch.compile: an op that has a lowering is a node, any other is replaced
+by PyTorch's decomposition. Numbers come in vectors, one for each kind, of which each op selects its
+own.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.backend import arrays, fx_graph, prng
+from xla_dynamo.backend.decompositions import decompositions
+from xla_dynamo.backend.expand import replace
+from xla_dynamo.backend.launch import Request
+from xla_dynamo.backend.lowering.registry import draws
+
+from . import execute, explain, inference, metrics, scalars
+from .ops import Op
+from .values import Meta, Ref, Value, meta
+from .window import Number, State, Window
+
+aten = torch.ops.aten
+_HALVES = frozenset({torch.bfloat16, torch.float16})
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
+
+
+def program(window: Window, live: Sequence[int], dead: Sequence[int]) -> execute.Program:
+    """Compile the pending window for the results `live` and the inputs `dead`, its to take over."""
+    builder = build(window.state.path(), window.inputs, len(window.scalars), len(window.seeds))
+    return builder.program(window, live, set(dead))
+
+
+def build(
+    path: Sequence[State], inputs: Sequence[Value], scalars: int, seeds: int
+) -> Builder:
+    """The ops of a path as an FX graph."""
+    builder = Builder([value.meta for value in inputs], scalars, seeds)
+    for state in path:
+        builder.add(state)
+    return builder
+
+
+class Builder:
+    """An FX graph in the making: a placeholder for each input, number vector and the seeds."""
+
+    def __init__(self, inputs: Sequence[Meta], scalars: int, seeds: int) -> None:
+        self.graph = Graph()
+        self._inputs = [self._placeholder(f"arg{i}", inference.fake(m)) for i, m in enumerate(inputs)]
+        self._vectors: dict[torch.dtype, tuple[Node, list[int]]] = {
+            dtype: (self._placeholder(f"scalars_{str(dtype)[6:]}", None), []) for dtype in _NUMPY
+        }
+        self._keys = self._placeholder("seeds", inference.fake(meta(torch.Size([max(seeds, 1), 2]), torch.uint32)))
+        self._seeds = seeds
+        self._seed = 0
+        self._values: list[Node | None] = []
+
+    def _placeholder(self, name: str, value: Any) -> Node:
+        node = self.graph.placeholder(name)
+        if value is not None:
+            node.meta["val"] = value
+        return node
+
+    def add(self, state: State) -> None:
+        """Append the op of one state."""
+        op = state.op
+        assert op is not None
+        trace = _stack_trace(state)
+        key = self._key() if op.random else None
+        each = scalars.FOREACH.get(op.func)
+        if each is not None:
+            self._add_foreach(each, state, trace)
+            return
+        args, kwargs = self._arguments(op, state.args, state.kwargs, trace)
+        result = self._emit(op.func, args, kwargs, state.outputs, trace, key)
+        self._name(result, state.outputs)
+
+    def _name(self, result: Any, outputs: Any) -> None:
+        """Number the results of an op as the window did."""
+        if outputs is None:
+            return
+        if type(outputs) is Meta:
+            self._values.append(result)
+            return
+        for index, output in enumerate(outputs):
+            item = result[index] if isinstance(result, (list, tuple)) else None
+            if item is None and output is not None:
+                item = self._call(operator.getitem, (result, index), {}, output, "")
+            self._name(item, output)
+
+    def _key(self) -> Node:
+        index = self._seed
+        self._seed += 1
+        return self._call(
+            aten.select.int, (self._keys, 0, index), {}, meta(torch.Size([2]), torch.uint32), ""
+        )
+
+    def _add_foreach(self, each: Any, state: State, trace: str) -> None:
+        """A list op, element by element: XLA fuses what belongs together."""
+        assert state.op is not None
+        length = len(state.outputs)
+
+        def element(argument: Any, i: int) -> Any:
+            return argument[i] if isinstance(argument, list) and len(argument) == length else argument
+
+        for i, output in enumerate(state.outputs):
+            args = [element(argument, i) for argument in state.args]
+            args, kwargs = self._arguments(None, args, state.kwargs, trace)
+            self._name(self._emit(each, args, kwargs, output, trace, None), output)
+
+    def _arguments(self, op: Op | None, args: Any, kwargs: Any, trace: str) -> tuple[Any, Any]:
+        """Refs as nodes, numbers as 0-d tensors."""
+        metas = [self._meta(ref) for ref in _refs((args, kwargs))]
+        wide = any(m.dtype in (torch.float64, torch.complex128) for m in metas)
+        floating = any(m.dtype.is_floating_point or m.dtype.is_complex for m in metas)
+
+        def node(item: Any) -> Any:
+            if type(item) is Ref:
+                return self._node(item)
+            if type(item) is Number:
+                return self._number(item, wide, floating, trace)
+            if isinstance(item, (list, tuple)):
+                return [node(part) for part in item]
+            return torch.device("cpu") if type(item) is torch.device else item
+
+        return tuple([node(a) for a in args]), {k: node(v) for k, v in kwargs.items()}
+
+    def _node(self, ref: Ref) -> Node:
+        node = self._inputs[ref.index] if ref.meta is not None else self._values[ref.index]
+        assert node is not None
+        return node
+
+    def _meta(self, ref: Ref) -> Meta:
+        value = self._node(ref).meta["val"]
+        return meta(value.shape, value.dtype)
+
+    def _number(self, number: Number, wide: bool, floating: bool, trace: str) -> Node:
+        """A number of the window as a 0-d tensor: of its own dtype, or of the op's precision."""
+        dtype: torch.dtype
+        own = number.dtype
+        if own is float or (own is int and floating):
+            dtype = torch.float64 if wide else torch.float32
+        elif own is int:
+            dtype = torch.int64
+        else:
+            assert isinstance(own, torch.dtype)
+            dtype = own
+        store = dtype if dtype in _NUMPY else torch.float32 if dtype.is_floating_point else torch.int64
+        vector, places = self._vectors[store]
+        scalar = meta(torch.Size([]), store)
+        node = self._call(aten.select.int, (vector, 0, len(places)), {}, scalar, trace)
+        places.append(number.index)
+        if store != dtype:
+            converted = meta(torch.Size([]), dtype)
+            node = self._call(aten._to_copy.default, (node,), {"dtype": dtype}, converted, trace)
+        return node
+
+    def _emit(
+        self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str, key: Node | None
+    ) -> Any:
+        """Nodes for one op; its result, or the list of its results."""
+        func = _without_copy(func)
+        table = decompositions()
+        form = _scalar_form(func, args, kwargs)
+        if key is not None and draws(func):
+            args, func = (func, 0, key, *args), prng.call
+            kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
+        node = self._call(func, args, kwargs, outputs, trace)
+        function = form or table.get(func)
+        if function is None:
+            return node
+        last = node.prev
+        items: list[Any] | None = None
+        if type(outputs) is not Meta:  # results by number, for replace to find
+            items = [
+                self._call(operator.getitem, (node, i), {}, m, trace) if m is not None else None
+                for i, m in enumerate(outputs)
+            ]
+        holder = self.graph.output((items if items is not None else node,))
+        replaced = replace(self.graph, node, function)
+        result: Any = holder.args[0]
+        self.graph.erase_node(holder)
+        if replaced and key is not None:
+            self._key_inner(last, key)
+        return result[0] if items is None else list(result[0])
+
+    def _key_inner(self, last: Node, key: Node) -> None:
+        """Give random ops that a decomposition brought the key of the op."""
+        index = 0
+        node = last.next
+        while node.op != "root":
+            if prng.is_random(node) and draws(node.target):
+                node.args = (node.target, index, key, *node.args)
+                node.target = prng.call
+                index += 1
+            node = node.next
+
+    def _call(self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str) -> Node:
+        node = self.graph.call_function(func, args, kwargs)
+        node.meta = {"val": _fakes(outputs), "stack_trace": trace}
+        return node
+
+    def program(self, window: Window, live: Sequence[int], dead: set[int]) -> execute.Program:
+        """Compile what `live` values need; arguments in `dead` may be overwritten."""
+        graph = self.graph
+        graph.output(tuple(self._values[i] for i in live))
+        fx_graph.drop_unused(graph)
+        inputs = self._used(self._inputs)
+        vectors = []
+        for dtype, (vector, places) in self._vectors.items():
+            if vector.users:
+                vector.meta["val"] = inference.fake(meta(torch.Size([len(places)]), dtype))
+                vectors.append((_NUMPY[dtype], tuple(places)))
+            else:
+                graph.erase_node(vector)
+        seeds = tuple(range(self._seeds)) if self._keys.users else ()
+        if not seeds:
+            graph.erase_node(self._keys)
+        donated = {position for position, i in enumerate(inputs) if i in dead}
+        request = explain.request(window)
+        device = execute.device_of(window)
+        with metrics.timed("CompileTime"):
+            run = arrays.compile_arrays(graph, request, device, donated, metrics.count_fallback)
+        metrics.count("UncachedCompile")
+        return execute.Program(_boxed(run), tuple(inputs), tuple(vectors), seeds, tuple(live))
+
+    def _used(self, nodes: Sequence[Node]) -> list[int]:
+        used = []
+        for i, node in enumerate(nodes):
+            if node.users:
+                used.append(i)
+            else:
+                self.graph.erase_node(node)
+        return used
+
+
+def _boxed(run: Callable[..., Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
+    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+
+    if isinstance(run, pjrt.Executable):
+        return lambda arrays: run(*arrays)
+    return run
+
+
+def _fakes(outputs: Any) -> Any:
+    if type(outputs) is Meta:
+        return inference.fake(outputs)
+    return None if outputs is None else tuple([_fakes(output) for output in outputs])
+
+
+def _refs(tree: Any) -> list[Ref]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if type(leaf) is Ref]
+
+
+def _scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
+    """`func` as a function of 0-d tensors, if one of its numbers is a node."""
+    positions = scalars.SCALARS.get(func, ())
+    for position in positions:
+        value = (
+            kwargs.get(position)
+            if isinstance(position, str)
+            else args[position]
+            if position < len(args)
+            else None
+        )
+        schema = func._schema.arguments
+        number = isinstance(position, str) or not isinstance(schema[position].type, torch.TensorType)
+        if isinstance(value, Node) and (number or value.target is aten.select.int):
+            return _FORMS.setdefault(func, _in_op_precision(scalars.form(func)))
+    return None
+
+
+_FORMS: dict[Any, Callable[..., Any]] = {}
+
+
+def _in_op_precision(form: Callable[..., Any]) -> Callable[..., Any]:
+    """Numbers enter an op on half-precision tensors at float32, where eager computes."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        halves = [
+            x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype in _HALVES and x.dim()
+        ]
+        if not halves:
+            return form(*args, **kwargs)
+        wide = [
+            x.float() if isinstance(x, torch.Tensor) and x.dtype in _HALVES else x for x in leaves
+        ]
+        args, kwargs = pytree.tree_unflatten(wide, spec)
+        result = form(*args, **kwargs)
+        return result.to(halves[0]) if result.dtype is torch.float32 else result
+
+    return run
+
+
+_plain: dict[Any, Any] = {}
+
+
+def _without_copy(func: Any) -> Any:
+    """view_copy -> view: in a functional graph they are the same."""
+    found = _plain.get(func)
+    if found is None:
+        found = func
+        name = func._schema.name.split("::")[1]
+        if torch.Tag.view_copy in func.tags and name.endswith("_copy"):
+            packet = getattr(aten, name.removesuffix("_copy"), None)
+            found = getattr(packet, func._overloadname, func) if packet else func
+        _plain[func] = found
+    return found
+
+
+def _stack_trace(state: State) -> str:
+    """The user's line in the form of a traceback, as other passes read it."""
+    if state.place is None:
+        return ""
+    code, line = state.place
+    return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {explain.code_line(state.place)}\n'

@@ -1,0 +1,116 @@
+"""An op's signature (metas and static arguments) -> the metas of its results.
+
+PyTorch's own fake tensors infer shapes and dtypes, once for each signature. What they cannot tell
+(shapes that depend on values, ops without a meta kernel) is computed at once on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.utils import _pytree as pytree
+
+from .ops import Op
+from .values import Leaf, Meta, meta
+
+# Instead of metas: the op must run now, on the CPU.
+EAGER = object()
+
+_known: dict[Any, Any] = {}
+_fakes: dict[Meta, torch.Tensor] = {}
+mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def fake(of: Meta) -> torch.Tensor:
+    """The fake CPU tensor of a meta: one for all its uses."""
+    found = _fakes.get(of)
+    if found is None:
+        with mode:
+            found = _fakes[of] = torch.empty(of.shape, dtype=of.dtype, device="cpu")
+    return found
+
+
+def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
+    """What `op` gives for arguments of this signature: metas in its structure, or `EAGER`.
+
+    Raises:
+        What eager PyTorch raises.
+    """
+    known = _known.get(signature)
+    if known is None:
+        known = _known[signature] = _infer(op, args, kwargs)
+    return known
+
+
+def _infer(op: Op, args: Any, kwargs: Any) -> Any:
+    if _depends_on_values(op, args):
+        return EAGER
+    fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
+    try:
+        with mode:
+            result = op.func(*fake_args, **fake_kwargs)
+        return _metas(result)
+    except (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        UnsupportedOperatorException,
+        NotImplementedError,
+    ):
+        return EAGER
+    except Exception as error:
+        _raise_as_eager(op, args, kwargs)
+        raise error
+
+
+def _depends_on_values(op: Op, args: Any) -> bool:
+    tags = op.func.tags
+    if torch.Tag.data_dependent_output in tags:
+        return True
+    if torch.Tag.dynamic_output_shape not in tags:
+        return False
+    if op.func is torch.ops.aten.index.Tensor:
+        masks = (torch.bool, torch.uint8)
+        return any(index is not None and index.dtype in masks for index in args[1])
+    return True
+
+
+def _faked(leaf: Any) -> Any:
+    if type(leaf) is Leaf:
+        return fake(leaf.value.meta)
+    if type(leaf) is torch.device:
+        return torch.device("cpu")
+    return None if type(leaf) is torch.Generator else leaf
+
+
+def _metas(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        if result.layout is not torch.strided or any(type(n) is not int for n in result.shape):
+            raise NotImplementedError
+        return meta(torch.Size(result.shape), result.dtype)
+    if isinstance(result, (list, tuple)):
+        return type(result)([_metas(item) for item in result]) if type(result) in (
+            list,
+            tuple,
+        ) else tuple([_metas(item) for item in result])
+    if result is None:
+        return None
+    raise NotImplementedError
+
+
+def _raise_as_eager(op: Op, args: Any, kwargs: Any) -> None:
+    """Raise what eager raises for tensors of these shapes: its text is what users know."""
+
+    def real(leaf: Any) -> Any:
+        if type(leaf) is Leaf:
+            return torch.zeros(leaf.value.meta.shape, dtype=leaf.value.meta.dtype)
+        return torch.device("cpu") if type(leaf) is torch.device else leaf
+
+    args, kwargs = pytree.tree_map(real, (list(args), dict(kwargs)))
+    op.func(*args, **kwargs)

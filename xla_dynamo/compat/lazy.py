@@ -1,0 +1,216 @@
+"""Ops on tensors of the lazy device -> recorded, or answered at once.
+
+`dispatch` is what PyTorch calls for every functional aten op that reaches a `Leaf`. Nearly all are
+appended to the device's window. The handlers below are the others: transfers, aliases, reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from . import execute, inference, metrics
+from .ops import OPS, Op, describe, handles
+from .values import Leaf, Value, leaf, meta
+from .window import Window, find, user_place
+
+aten = torch.ops.aten
+_propagate = aten._propagate_xla_data.default
+
+
+def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """`Leaf.__torch_dispatch__`."""
+    op = OPS.get(id(func)) or describe(func)
+    if op.handler is not None:
+        return op.handler(op, args, kwargs or {})
+    return record(op, args, kwargs or {})
+
+
+def record(op: Op, args: Any, kwargs: Any) -> Any:
+    """Append `op` to the window of its first tensor, or run it now if it depends on values."""
+    first = args[0] if args else None
+    if type(first) is Leaf:
+        window = first.value.home
+    else:
+        window = _window(args, kwargs)
+    if _foreign(args):
+        args = _admit(window, op, args)
+    result = window.record(op, args, kwargs)
+    return run_now(window, op, args, kwargs) if result is inference.EAGER else result
+
+
+def _window(args: Any, kwargs: Any) -> Window:
+    window = find(args, kwargs)
+    assert window is not None, "dispatch is called for leaves"
+    return window
+
+
+def _foreign(args: Any) -> bool:
+    """Whether an argument is a CPU tensor with dimensions, or such a list."""
+    for argument in args:
+        kind = type(argument)
+        if kind is torch.Tensor:
+            if argument.dim() > 0 or argument.is_complex():
+                return True
+        elif (kind is list or kind is tuple) and argument and _foreign(argument):
+            return True
+    return False
+
+
+# Indexing takes indices from the CPU, as it does for every device.
+_INDEXING = frozenset(
+    {
+        aten.index.Tensor,
+        aten.index_put.default,
+        aten._index_put_impl.default,
+        aten._unsafe_index.Tensor,
+        aten._unsafe_index_put.default,
+    }
+)
+
+
+def _admit(window: Window, op: Op, args: Any) -> Any:
+    """CPU tensors among the arguments: uploaded where eager PyTorch would, else an error.
+
+    Raises:
+        RuntimeError: the op mixes devices.
+    """
+
+    def admit(argument: Any) -> Any:
+        if type(argument) is Leaf or not isinstance(argument, torch.Tensor):
+            return argument
+        if argument.dim() == 0 or op.func in _INDEXING:
+            return leaf(execute.upload(window, argument))
+        raise RuntimeError(
+            f"Input tensor is not an XLA tensor: {argument.type().replace('torch.', 'torch.')} "
+            f"(Expected all tensors to be on the same device: {op.name} got tensors on "
+            f"{window.device} and on {argument.device}. Move it with .to('{window.device}'))"
+        )
+
+    return pytree.tree_map(admit, args)
+
+
+def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
+    """Run `op` on the CPU on the values of its arguments; results go back to the device."""
+    metrics.fallback(op.func, user_place())
+
+    def to_cpu(argument: Any) -> Any:
+        if type(argument) is Leaf:
+            return execute.download(argument.value)
+        return torch.device("cpu") if type(argument) is torch.device else argument
+
+    def to_device(result: Any) -> Any:
+        return leaf(execute.upload(window, result)) if isinstance(result, torch.Tensor) else result
+
+    args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
+    return pytree.tree_map(to_device, op.func(*args, **kwargs))
+
+
+@handles(_propagate)
+def _propagate_data(op: Op, args: Any, kwargs: Any) -> None:
+    return None
+
+
+@handles(
+    aten.detach.default,
+    aten.detach_copy.default,
+    aten.alias.default,
+    aten.alias_copy.default,
+    aten.lift.default,
+    aten.lift_fresh.default,
+    aten.lift_fresh_copy.default,
+)
+def _alias(op: Op, args: Any, kwargs: Any) -> Any:
+    """Values do not change: an alias is another leaf of the same value."""
+    return leaf(args[0].value)
+
+
+@handles(aten._local_scalar_dense.default)
+def _item(op: Op, args: Any, kwargs: Any) -> Any:
+    metrics.count("aten::_local_scalar_dense")
+    return execute.download(args[0].value).item()
+
+
+@handles(aten._to_copy.default)
+def _to_copy(op: Op, args: Any, kwargs: Any) -> Any:
+    source = args[0]
+    device = kwargs.get("device")
+    dtype = kwargs.get("dtype")
+    if device is None or device == source.value.home.device:
+        own = source.value.meta.dtype
+        if dtype is None or dtype == own:
+            return leaf(source.value)
+        return record(op, args, {"dtype": dtype})
+    host = execute.download(source.value)
+    host = host if dtype is None else host.to(dtype)
+    if device.type == "xla":
+        return leaf(execute.upload(_window_of(device), host))
+    return host.to(device)
+
+
+@handles(aten.copy.default)
+def _copy(op: Op, args: Any, kwargs: Any) -> Any:
+    """The new value of `target` after `target.copy_(source)`."""
+    target, source = args[0], args[1]
+    if type(target) is not Leaf:
+        return target.copy(execute.download(source.value))
+    to = target.value
+    if type(source) is not Leaf:
+        host = source.to(to.meta.dtype)
+        if host.shape != to.meta.shape:
+            host = host.expand(to.meta.shape)
+        return leaf(execute.upload(to.home, host))
+    value = source.value
+    if value.home is not to.home:
+        host = execute.download(value).to(to.meta.dtype).expand(to.meta.shape)
+        return leaf(execute.upload(to.home, host))
+    if value.meta is to.meta:
+        return leaf(value)
+    result = source
+    if value.meta.dtype != to.meta.dtype:
+        result = record(describe(aten._to_copy.default), (result,), {"dtype": to.meta.dtype})
+    if value.meta.shape != to.meta.shape:
+        result = record(describe(aten.expand.default), (result, list(to.meta.shape)), {})
+    return result
+
+
+@handles(aten.copy_.default)
+def _copy_to_host(op: Op, args: Any, kwargs: Any) -> Any:
+    """`cpu_tensor.copy_(xla_tensor)`: the one in-place op that is not made functional."""
+    target, source = args[0], args[1]
+    return target.copy_(execute.download(source.value) if type(source) is Leaf else source)
+
+
+@handles(aten.native_batch_norm.default)
+def _batch_norm(op: Op, args: Any, kwargs: Any) -> Any:
+    """In training it updates the running statistics, which its schema does not say."""
+    x, weight, bias, mean, var, training, momentum, eps = args
+    if mean is None:
+        functional = describe(aten._native_batch_norm_legit.no_stats)
+        return record(functional, (x, weight, bias, training, momentum, eps), {})
+    functional = describe(aten._native_batch_norm_legit_functional.default)
+    *results, new_mean, new_var = record(functional, args, {})
+    if training:
+        mean.value, var.value = new_mean.value, new_var.value
+    return tuple(results)
+
+
+@handles(aten.empty_like.default)
+def _empty_like(op: Op, args: Any, kwargs: Any) -> Any:
+    source: Value = args[0].value
+    return leaf(Value(meta(source.meta.shape, kwargs.get("dtype") or source.meta.dtype), source.home))
+
+
+@handles(aten.new_empty.default, aten.new_empty_strided.default)
+def _new_empty(op: Op, args: Any, kwargs: Any) -> Any:
+    source: Value = args[0].value
+    shape = torch.Size(args[1])
+    return leaf(Value(meta(shape, kwargs.get("dtype") or source.meta.dtype), source.home))
+
+
+def _window_of(device: torch.device) -> Window:
+    from .device import window  # noqa: PLC0415
+
+    return window(device)

@@ -1,0 +1,172 @@
+"""Python numbers that are inputs of a window, and how ops take them as 0-d tensors.
+
+A learning rate, Adam's step size or a loss scale changes from step to step. Were it a constant of
+the program, every step would compile. Here each such number gets a place of its own among the
+window's inputs (two numbers that happen to be equal get two places).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+Form = Callable[..., Any]
+
+
+def _binary(op: Any) -> Form:
+    """`op` with a number as 0-d tensor in place of its second operand."""
+
+    def form(x: Any, y: Any, *rest: Any, **kwargs: Any) -> Any:
+        return op(x, y, *rest, **kwargs)
+
+    return form
+
+
+def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
+    return aten.add.Tensor(x, _scaled(y, alpha))
+
+
+def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
+    return aten.sub.Tensor(x, _scaled(y, alpha))
+
+
+def _rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
+    return aten.sub.Tensor(y, _scaled(x, alpha))
+
+
+def _scaled(y: Any, alpha: Any) -> Any:
+    return y if isinstance(alpha, int) and alpha == 1 else aten.mul.Tensor(y, alpha)
+
+
+def _addcmul(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
+    return aten.add.Tensor(x, aten.mul.Tensor(_scaled(y, value), z))
+
+
+def _addcdiv(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
+    return aten.add.Tensor(x, aten.div.Tensor(_scaled(y, value), z))
+
+
+def _lerp(x: Any, end: Any, weight: Any) -> Any:
+    return aten.lerp.Tensor(x, end, weight)
+
+
+def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    return aten.where.self(mask, value, x)
+
+
+def _fill(x: Any, value: Any) -> Any:
+    return aten.expand.default(value, x.shape)
+
+
+def _full(size: Any, value: Any, **kwargs: Any) -> Any:
+    return aten.expand.default(value, size)
+
+
+# op -> (positions and names of number arguments, the op as a function of 0-d tensors there).
+_TABLE: dict[Any, tuple[tuple[int | str, ...], Form]] = {
+    aten.add.Tensor: ((1, "alpha"), _add),
+    aten.add.Scalar: ((1, 2), _add),
+    aten.sub.Tensor: ((1, "alpha"), _sub),
+    aten.sub.Scalar: ((1, 2), _sub),
+    aten.rsub.Tensor: (("alpha",), _rsub),
+    aten.rsub.Scalar: ((1, 2), _rsub),
+    aten.mul.Tensor: ((1,), _binary(aten.mul.Tensor)),
+    aten.mul.Scalar: ((1,), _binary(aten.mul.Tensor)),
+    aten.div.Tensor: ((1,), _binary(aten.div.Tensor)),
+    aten.div.Scalar: ((1,), _binary(aten.div.Tensor)),
+    aten.div.Tensor_mode: ((1,), _binary(aten.div.Tensor_mode)),
+    aten.div.Scalar_mode: ((1,), _binary(aten.div.Tensor_mode)),
+    aten.remainder.Scalar: ((1,), _binary(aten.remainder.Tensor)),
+    aten.fmod.Scalar: ((1,), _binary(aten.fmod.Tensor)),
+    aten.eq.Scalar: ((1,), _binary(aten.eq.Tensor)),
+    aten.ne.Scalar: ((1,), _binary(aten.ne.Tensor)),
+    aten.lt.Scalar: ((1,), _binary(aten.lt.Tensor)),
+    aten.le.Scalar: ((1,), _binary(aten.le.Tensor)),
+    aten.gt.Scalar: ((1,), _binary(aten.gt.Tensor)),
+    aten.ge.Scalar: ((1,), _binary(aten.ge.Tensor)),
+    aten.addcmul.default: (("value",), _addcmul),
+    aten.addcdiv.default: (("value",), _addcdiv),
+    aten.lerp.Scalar: ((2,), _lerp),
+    aten.masked_fill.Scalar: ((2,), _masked_fill),
+    aten.fill.Scalar: ((1,), _fill),
+    aten.full.default: ((1,), _full),
+}
+
+# Lists of tensors: op -> the op that each element of the lists goes through.
+FOREACH: dict[Any, Any] = {
+    aten._foreach_add.Scalar: aten.add.Scalar,
+    aten._foreach_add.List: aten.add.Tensor,
+    aten._foreach_add.ScalarList: aten.add.Scalar,
+    aten._foreach_add.Tensor: aten.add.Tensor,
+    aten._foreach_sub.Scalar: aten.sub.Scalar,
+    aten._foreach_sub.List: aten.sub.Tensor,
+    aten._foreach_sub.ScalarList: aten.sub.Scalar,
+    aten._foreach_mul.Scalar: aten.mul.Scalar,
+    aten._foreach_mul.List: aten.mul.Tensor,
+    aten._foreach_mul.ScalarList: aten.mul.Scalar,
+    aten._foreach_mul.Tensor: aten.mul.Tensor,
+    aten._foreach_div.Scalar: aten.div.Scalar,
+    aten._foreach_div.List: aten.div.Tensor,
+    aten._foreach_div.ScalarList: aten.div.Scalar,
+    aten._foreach_div.Tensor: aten.div.Tensor,
+    aten._foreach_addcmul.Scalar: aten.addcmul.default,
+    aten._foreach_addcmul.ScalarList: aten.addcmul.default,
+    aten._foreach_addcdiv.Scalar: aten.addcdiv.default,
+    aten._foreach_addcdiv.ScalarList: aten.addcdiv.default,
+    aten._foreach_lerp.Scalar: aten.lerp.Scalar,
+    aten._foreach_lerp.List: aten.lerp.Tensor,
+    aten._foreach_maximum.List: aten.maximum.default,
+    aten._foreach_minimum.List: aten.minimum.default,
+    aten._foreach_maximum.Scalar: aten.clamp_min.default,
+    aten._foreach_minimum.Scalar: aten.clamp_max.default,
+    aten._foreach_clamp_min.Scalar: aten.clamp_min.default,
+    aten._foreach_clamp_max.Scalar: aten.clamp_max.default,
+    aten._foreach_clamp_min.List: aten.maximum.default,
+    aten._foreach_clamp_max.List: aten.minimum.default,
+    aten._foreach_pow.Scalar: aten.pow.Tensor_Scalar,
+    aten._foreach_pow.List: aten.pow.Tensor_Tensor,
+    aten._foreach_norm.Scalar: aten.linalg_vector_norm.default,
+    aten._foreach_sqrt.default: aten.sqrt.default,
+    aten._foreach_rsqrt.default: aten.rsqrt.default,
+    aten._foreach_neg.default: aten.neg.default,
+    aten._foreach_abs.default: aten.abs.default,
+    aten._foreach_sign.default: aten.sign.default,
+    aten._foreach_exp.default: aten.exp.default,
+    aten._foreach_log.default: aten.log.default,
+    aten._foreach_reciprocal.default: aten.reciprocal.default,
+    aten._foreach_zero.default: aten.zeros_like.default,
+    aten._foreach_copy.default: aten.copy.default,
+}
+
+_FOREACH_NUMBERS = ("Scalar", "ScalarList", "List")
+# Where the number of a foreach op stands.
+_FOREACH_POSITIONS: dict[Any, tuple[int | str, ...]] = {
+    aten.add.Scalar: (1,),
+    aten.add.Tensor: ("alpha",),
+    aten.sub.Scalar: (1,),
+    aten.sub.Tensor: ("alpha",),
+    aten.mul.Scalar: (1,),
+    aten.div.Scalar: (1,),
+    aten.addcmul.default: (3,),
+    aten.addcdiv.default: (3,),
+    aten.lerp.Scalar: (2,),
+}
+
+SCALARS: dict[Any, tuple[int | str, ...]] = {
+    **{op: positions for op, (positions, _) in _TABLE.items()},
+    **{
+        op: _FOREACH_POSITIONS[each] for op, each in FOREACH.items() if each in _FOREACH_POSITIONS
+    },
+}
+
+# Filled with a constant 0 or 1, a tensor is one: XLA folds what uses it.
+FILLS = frozenset({aten.fill.Scalar, aten.full.default})
+
+
+def form(op: Any) -> Form:
+    """`op` as a function that takes 0-d tensors for its number arguments."""
+    return _TABLE[op][1]

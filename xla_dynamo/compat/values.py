@@ -1,0 +1,144 @@
+"""What a lazy tensor stands for: a `Value`, pending in its device's window or held as an array.
+
+    torch.Tensor (plain, what users hold) -> functional wrapper (C++) -> Leaf -> Value -> array
+
+`Leaf` is the tensor subclass that PyTorch's functionalization wraps; all it has is its `Value`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from .window import Window
+
+Array = Any
+
+
+class Ref:
+    """The name of a value inside one window: input or result number `index`.
+
+    Refs are interned, so that comparing two windows compares identities.
+    """
+
+    __slots__ = ("index", "meta")
+
+    def __init__(self, index: int, meta: Meta | None) -> None:
+        self.index = index
+        self.meta = meta  # of an input; the meta of a result is its op's business
+
+    def __repr__(self) -> str:
+        return f"%{self.index}" if self.meta is None else f"%arg{self.index}"
+
+
+class Meta:
+    """Shape and dtype of a value, one object for each pair: compare with `is`."""
+
+    __slots__ = ("dtype", "inputs", "shape")
+
+    def __init__(self, shape: torch.Size, dtype: torch.dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.inputs: list[Ref] = []  # the k-th input of a window, if it has this meta
+
+    def input(self, index: int) -> Ref:
+        """The name of input `index` of a window."""
+        inputs = self.inputs
+        while len(inputs) <= index:
+            inputs.append(Ref(len(inputs), self))
+        return inputs[index]
+
+    def __repr__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
+
+
+_metas: dict[tuple[torch.Size, torch.dtype], Meta] = {}
+
+
+def meta(shape: torch.Size, dtype: torch.dtype) -> Meta:
+    """The one `Meta` of this shape and dtype."""
+    found = _metas.get((shape, dtype))
+    return found or _metas.setdefault((shape, dtype), Meta(shape, dtype))
+
+
+class Value:
+    """One tensor value on one device.
+
+    ref: its name in the window whose stamp is `stamp`.
+    array: the device array, once it is computed (or being computed).
+    A value with neither is what torch.empty gives: not yet anything.
+    """
+
+    __slots__ = ("array", "home", "meta", "ref", "stamp")
+
+    def __init__(
+        self,
+        meta: Meta,
+        home: Window,
+        ref: Ref | None = None,
+        stamp: object = None,
+        array: Array = None,
+    ) -> None:
+        self.meta = meta
+        self.home = home
+        self.ref = ref
+        self.stamp = stamp
+        self.array = array
+
+
+_wrapper: Any = torch.Tensor._make_wrapper_subclass
+_functional = torch._to_functional_tensor
+_unfunctional = torch._from_functional_tensor
+
+
+class Leaf(torch.Tensor):
+    """What functionalization hands to `__torch_dispatch__`: functional aten ops only."""
+
+    __slots__ = ("value",)
+    value: Value
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError("the lazy device is not installed: import xla_dynamo.compat")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Leaf({self.value.meta})"
+
+
+def leaf(value: Value) -> Leaf:
+    """A new leaf for `value`."""
+    meta = value.meta
+    made = _wrapper(Leaf, meta.shape, dtype=meta.dtype, device=value.home.device)
+    made.value = value
+    return made
+
+
+def tensor(value: Value) -> torch.Tensor:
+    """A new plain torch.Tensor, on the value's device, for `value`."""
+    return _functional(leaf(value))
+
+
+def leaf_of(tensor: torch.Tensor) -> Leaf | None:
+    """The leaf below a tensor of the lazy device, pending writes through views applied."""
+    if type(tensor) is Leaf:
+        return tensor
+    if not torch._is_functional_tensor(tensor):
+        return None
+    torch._sync(tensor)
+    inner = _unfunctional(tensor)
+    return inner if type(inner) is Leaf else None
+
+
+def value_of(tensor: torch.Tensor) -> Value:
+    """The value of a tensor of the lazy device.
+
+    Raises:
+        TypeError: it is a tensor of another device.
+    """
+    found = leaf_of(tensor)
+    if found is None:
+        raise TypeError(f"expected a tensor on an xla device, got one on {tensor.device}")
+    return found.value

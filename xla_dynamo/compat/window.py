@@ -1,0 +1,394 @@
+"""The ops recorded on one device since its last barrier: a path in a trie of ops.
+
+A window is the sequence of ops that a training step, say, issues. All windows of a device share a
+trie: each edge is an op with its arguments (values by number, see `Ref`), each `State` what has
+been recorded so far. A step that repeats walks known states: output shapes are known, no node is
+built, nothing is hashed, and the last state knows its executables. A new op adds a state.
+
+Numbers that change from step to step are not part of the path: they are inputs (see scalars).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any
+
+import torch
+
+from . import inference
+from .ops import Op, describe
+from .scalars import FILLS
+from .values import Leaf, Meta, Ref, Value, leaf, meta
+
+# What an op gives: a Meta for a tensor, None, or a list or tuple of those.
+Outputs = Any
+Place = tuple[CodeType, int]
+
+
+class Number:
+    """In an op's arguments: the number that is scalar input `index` of the window."""
+
+    __slots__ = ("dtype", "index")
+
+    def __init__(self, index: int, dtype: torch.dtype | type) -> None:
+        self.index = index
+        self.dtype = dtype  # of a 0-d CPU tensor, or int or float
+
+    def __repr__(self) -> str:
+        return f"scalar{self.index}"
+
+
+class State:
+    """A node of the trie: the op that led here, and what can follow.
+
+    args, kwargs: the op's arguments with `Ref`s for values and `Number`s for scalar inputs.
+    place: the user's line that first recorded it.
+    programs: what runs the window that ends here, by which results live and inputs die.
+    """
+
+    __slots__ = (
+        "args", "children", "first", "first_key", "kwargs", "op", "outputs", "parent", "place",
+        "programs",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        parent: State | None,
+        op: Op | None,
+        args: Any,
+        kwargs: Any,
+        outputs: Outputs,
+        place: Place | None,
+    ) -> None:
+        self.parent = parent
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+        self.outputs = outputs
+        self.place = place
+        self.first_key: Any = None  # most states have one child: compare before hashing
+        self.first: State | None = None
+        self.children: dict[Any, State] = {}
+        self.programs: dict[Any, Any] = {}
+
+    def path(self) -> list[State]:
+        """The states from the first op of the window to this one."""
+        states: list[State] = []
+        state: State | None = self
+        while state is not None and state.parent is not None:
+            states.append(state)
+            state = state.parent
+        return states[::-1]
+
+
+class _Token:
+    """A static argument that would equal another one of a different type."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+_TRUE, _FALSE = _Token(True), _Token(False)
+_FLOAT, _INT = _Token("float"), _Token("int")
+_results: list[Ref] = [Ref(i, None) for i in range(4096)]
+_EMPTY = describe(torch.ops.aten.zeros.default)
+_zero_dim: dict[torch.dtype, _Token] = {}
+
+
+class Window:
+    """What is pending on one device.
+
+    inputs: values of earlier windows that ops of this one use; values: what they compute;
+    scalars, seeds: numbers and PRNG seeds that this window takes as inputs, in order of use.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+        self.root = State(None, None, (), {}, None, None)
+        self.states = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Start a new window."""
+        self.state = self.root
+        self.stamp: object = object()
+        self.inputs: list[Value] = []
+        self.values: list[Value] = []
+        self.scalars: list[Any] = []
+        self.seeds: list[int] = []
+        self.diverged: tuple[State, State] | None = None
+
+    def record(self, op: Op, args: Any, kwargs: Any) -> Any:
+        """Append an op; returns leaves in the structure of the op's results.
+
+        Raises:
+            What eager PyTorch raises for such arguments; the window is as before.
+        """
+        with self.lock:
+            scalars, inputs = len(self.scalars), len(self.inputs)
+            try:
+                key = self._key(op, args, kwargs)
+                state = self.state
+                if key == state.first_key:
+                    following = state.first
+                else:
+                    following = state.children.get(key) or self._grow(key, op, args, kwargs)
+            except BaseException:
+                self._undo(scalars, inputs)
+                raise
+            if following is inference.EAGER:
+                self._undo(scalars, inputs)
+                return inference.EAGER
+            if op.random:
+                self.seeds.append(next_seed(self, kwargs))
+            self.state = following  # type: ignore[assignment]
+            outputs = following.outputs  # type: ignore[union-attr]
+            if type(outputs) is Meta:
+                values = self.values
+                number = len(values)
+                value = Value(outputs, self, _result(number), self.stamp)
+                values.append(value)
+                return leaf(value)
+            return self._leaves(outputs)
+
+    def _key(self, op: Op, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """The edge of the trie that this op takes."""
+        stamp = self.stamp
+        key: list[Any] = [op]
+        add = key.append
+        numbers = op.scalars
+        for position, argument in enumerate(args):
+            kind = type(argument)
+            if kind is Leaf:
+                value = argument.value
+                if value.stamp is not stamp:
+                    self.adopt(value)
+                add(value.ref)
+            elif kind is int:
+                add(self._number(op, argument, _INT) if position in numbers else argument)
+            elif kind is float:
+                if position in numbers:
+                    add(self._number(op, argument, _FLOAT))
+                else:
+                    add(repr(argument))  # 1.0 == 1, and -0.0 == 0.0
+            elif argument is None:
+                add(None)
+            else:
+                add(self._token(argument, position in numbers))
+        for name, argument in kwargs.items():
+            add(name)
+            if name in numbers and type(argument) in (int, float):
+                token = _FLOAT if type(argument) is float else _INT
+                add(self._number(op, argument, token))
+            else:
+                add(self._token(argument, False))
+        return tuple(key)
+
+    def _number(self, op: Op, number: Any, token: _Token) -> Any:
+        if number in (0, 1) and op.func in FILLS:
+            return (token, number, str(number))
+        self.scalars.append(number)
+        return token
+
+    def _token(self, argument: Any, numbers: bool) -> Any:
+        """What stands for any argument in a key."""
+        kind = type(argument)
+        if kind is Leaf:
+            value = argument.value
+            if value.stamp is not self.stamp:
+                self.adopt(value)
+            return value.ref
+        if kind is bool:
+            return _TRUE if argument else _FALSE
+        if kind is float or kind is int:
+            if numbers:
+                self.scalars.append(argument)
+                return _FLOAT if kind is float else _INT
+            return repr(argument) if kind is float else argument
+        if isinstance(argument, (list, tuple)):
+            return tuple([self._token(item, numbers) for item in argument])
+        if isinstance(argument, torch.Tensor):
+            self.scalars.append(argument.item())
+            return _zero_dim.setdefault(argument.dtype, _Token(argument.dtype))
+        if kind is complex:
+            return ("complex", repr(argument))
+        if kind is torch.Generator:
+            return "generator"
+        return argument
+
+    def adopt(self, value: Value) -> None:
+        """Name a value that this window did not compute: an input, or memory of torch.empty."""
+        if value.home is not self:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{value.home.device} and {self.device}!"
+            )
+        if value.array is None:
+            self._fill(value)
+            return
+        value.ref = value.meta.input(len(self.inputs))
+        value.stamp = self.stamp
+        self.inputs.append(value)
+
+    def _fill(self, value: Value) -> None:
+        """Make what torch.empty gave a value of this window: zeros."""
+        key = (_EMPTY, value.meta)
+        state = self.state.children.get(key)
+        if state is None:
+            shape, dtype = list(value.meta.shape), value.meta.dtype
+            state = self._add(key, _EMPTY, (shape,), {"dtype": dtype}, value.meta)
+        self.state = state
+        value.ref = _result(len(self.values))
+        value.stamp = self.stamp
+        self.values.append(value)
+
+    def _undo(self, scalars: int, inputs: int) -> None:
+        del self.scalars[scalars:]
+        for value in self.inputs[inputs:]:
+            value.stamp = None
+        del self.inputs[inputs:]
+
+    def _grow(self, key: tuple[Any, ...], op: Op, args: Any, kwargs: Any) -> Any:
+        """A new state for an op that was never recorded after this one."""
+        outputs = inference.infer(self._described(key), op, args, kwargs)
+        if outputs is inference.EAGER:
+            return outputs
+        template = _Template(self, op, len(self.scalars))
+        named = {name: template.of(value, name in op.scalars) for name, value in kwargs.items()}
+        listed = [template.of(value, i in op.scalars) for i, value in enumerate(args)]
+        template.number(listed, named)
+        return self._add(key, op, tuple(listed), named, outputs)
+
+    def _add(self, key: Any, op: Op, args: Any, kwargs: Any, outputs: Outputs) -> State:
+        parent = self.state
+        state = State(parent, op, args, kwargs, outputs, user_place())
+        if parent.first is None:
+            parent.first_key, parent.first = key, state
+        elif self.diverged is None:
+            self.diverged = (parent.first, state)
+        parent.children[key] = state
+        self.states += 1
+        return state
+
+    def _described(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A key that depends on metas instead of names: equal for ops of the same signature."""
+
+        def describe_(item: Any) -> Any:
+            if type(item) is Ref:
+                return item.meta or self.values[item.index].meta
+            if type(item) is tuple:
+                return tuple([describe_(part) for part in item])
+            return item
+
+        return tuple([describe_(item) for item in key])
+
+    def _leaves(self, outputs: Outputs) -> Any:
+        if outputs is None:
+            return None
+        if type(outputs) is Meta:
+            value = Value(outputs, self, _result(len(self.values)), self.stamp)
+            self.values.append(value)
+            return leaf(value)
+        return type(outputs)([self._leaves(output) for output in outputs])
+
+
+class _Template:
+    """Builds the arguments that a state keeps: values by name, numbers by place."""
+
+    def __init__(self, window: Window, op: Op, scalars: int) -> None:
+        self._window = window
+        self._op = op
+        self._end = scalars
+        self._numbers: list[Number] = []
+
+    def of(self, argument: Any, numbers: bool) -> Any:
+        """The argument as a state keeps it."""
+        kind = type(argument)
+        if kind is Leaf:
+            return argument.value.ref
+        if isinstance(argument, (list, tuple)):
+            return [self.of(item, numbers) for item in argument]
+        if isinstance(argument, torch.Tensor):
+            return self._number(argument.dtype)
+        constant = argument in (0, 1) and self._op.func in FILLS if numbers else True
+        if kind in (int, float) and not constant:
+            return self._number(kind)
+        return None if kind is torch.Generator else argument
+
+    def _number(self, dtype: torch.dtype | type) -> Number:
+        self._numbers.append(Number(0, dtype))
+        return self._numbers[-1]
+
+    def number(self, args: Any, kwargs: Any) -> None:
+        """Give the numbers their places, in the order in which the window collected them."""
+        ordered: list[Number] = []
+
+        def walk(item: Any) -> None:
+            if type(item) is Number:
+                ordered.append(item)
+            elif isinstance(item, list):
+                for part in item:
+                    walk(part)
+
+        for item in (*args, *kwargs.values()):
+            walk(item)
+        first = self._end - len(ordered)
+        for offset, number in enumerate(ordered):
+            number.index = first + offset
+
+
+def _result(number: int) -> Ref:
+    if number >= len(_results):
+        _results.extend(Ref(i, None) for i in range(len(_results), 2 * len(_results)))
+    return _results[number]
+
+
+def next_seed(window: Window, kwargs: Any) -> int:
+    """The seed of one random op: from its generator, or the device's."""
+    generator = kwargs.get("generator")
+    if generator is not None:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+    from . import random  # noqa: PLC0415
+
+    return random.next_seed(window)
+
+
+_LIBRARY = tuple(
+    {path.rsplit("/", 1)[0] + "/" for path in (torch.__file__, __file__.rsplit("/", 1)[0])}
+)
+
+
+def user_place() -> Place | None:
+    """The innermost line outside PyTorch and this package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_LIBRARY):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def find(args: Sequence[Any], kwargs: Any) -> Window | None:
+    """The window that an op belongs to: that of its first tensor on a lazy device."""
+    for argument in (*args, *kwargs.values()):
+        if type(argument) is Leaf:
+            return argument.value.home
+        if isinstance(argument, (list, tuple)):
+            found = find(argument, {})
+            if found is not None:
+                return found
+    return None
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """The meta of any tensor."""
+    return meta(tensor.shape, tensor.dtype)
