@@ -78,9 +78,14 @@ def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
         result = decomposition(*args, **kwargs)
         return list(result) if isinstance(result, (tuple, list)) else [result]
 
-    fakes = [leaves[position].meta["val"] for position in positions]
     with prng.fake_mode(node.graph):  # for the constants that a decomposition makes
+        # One object each: make_fx tells tensors apart by identity, and nodes may share a fake.
+        fakes = [_fresh(leaves[position].meta["val"]) for position in positions]
         return make_fx(run, decomposition_table=dict(decompositions()))(*fakes)
+
+
+def _fresh(fake: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
 
 
 def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:

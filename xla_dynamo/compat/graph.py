@@ -23,7 +23,6 @@ from xla_dynamo.backend.launch import Request
 from xla_dynamo.backend.lowering.registry import draws
 
 from . import execute, explain, inference, metrics, scalars
-from .ops import Op
 from .values import Meta, Ref, Value, meta
 from .window import Number, State, Window
 
@@ -78,7 +77,7 @@ class Builder:
         if each is not None:
             self._add_foreach(each, state, trace)
             return
-        args, kwargs = self._arguments(op, state.args, state.kwargs, trace)
+        args, kwargs = self._arguments(state.args, state.kwargs, trace)
         result = self._emit(op.func, args, kwargs, state.outputs, trace, key)
         self._name(result, state.outputs)
 
@@ -112,10 +111,12 @@ class Builder:
 
         for i, output in enumerate(state.outputs):
             args = [element(argument, i) for argument in state.args]
-            args, kwargs = self._arguments(None, args, state.kwargs, trace)
+            args, kwargs = self._arguments(args, state.kwargs, trace)
+            if each in scalars.BY_NAME and len(args) == 4:
+                args, kwargs = args[:3], {"value": args[3]}
             self._name(self._emit(each, args, kwargs, output, trace, None), output)
 
-    def _arguments(self, op: Op | None, args: Any, kwargs: Any, trace: str) -> tuple[Any, Any]:
+    def _arguments(self, args: Any, kwargs: Any, trace: str) -> tuple[Any, Any]:
         """Refs as nodes, numbers as 0-d tensors."""
         metas = [self._meta(ref) for ref in _refs((args, kwargs))]
         wide = any(m.dtype in (torch.float64, torch.complex128) for m in metas)

@@ -142,7 +142,8 @@ FOREACH: dict[Any, Any] = {
     aten._foreach_copy.default: aten.copy.default,
 }
 
-_FOREACH_NUMBERS = ("Scalar", "ScalarList", "List")
+# Their last argument has a name only.
+BY_NAME = frozenset({aten.addcmul.default, aten.addcdiv.default})
 # Where the number of a foreach op stands.
 _FOREACH_POSITIONS: dict[Any, tuple[int | str, ...]] = {
     aten.add.Scalar: (1,),
