@@ -1,0 +1,1 @@
+"""The operator sweep: PyTorch's operator database through the backend, against eager."""

@@ -1,0 +1,86 @@
+"""Runs a shard of the sweep, or merges results into the record.
+
+    python -m tests.operators --shard 3/8 --dtypes float32 --directions forward --out r.jsonl
+    python -m tests.operators --merge r.jsonl ...    # rewrites the record and docs/operators.md
+
+A run appends a line for each case as it ends, and skips cases that the file already holds, other
+than those whose outcome is named by --redo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .cases import DIRECTIONS, DTYPES, SAMPLES, Case, cases, shard
+from .doors import DOORS
+from .pool import sweep
+
+
+def main() -> None:
+    options = _parse()
+    chosen = cases(options.dtypes, options.directions)
+    if options.ops:
+        chosen = [case for case in chosen if case.op in options.ops]
+    done = _done(options.out, options.redo)
+    todo = [case for case in shard(chosen, options.shard) if case not in done]
+    counts: collections.Counter[str] = collections.Counter()
+    with options.out.open("a") as file:
+        outcomes = sweep(todo, options.door, _limit(options.samples), options.timeout)
+        for number, (case, outcome) in enumerate(outcomes, 1):
+            row = {**dataclasses.asdict(case), "door": options.door, **dataclasses.asdict(outcome)}
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            counts[outcome.outcome] += 1
+            if outcome.outcome not in ("right", "absent"):
+                print(f"{case}: {outcome.outcome}: {outcome.reason[:200]}", flush=True)
+            if number % 50 == 0 or number == len(todo):
+                print(f"{number} of {len(todo)}: {dict(counts)}", flush=True)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.operators", description=__doc__)
+    parser.add_argument("--shard", default="1/1", help="which part of how many: 3/8")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), type=_list)
+    parser.add_argument("--directions", default=",".join(DIRECTIONS), type=_list)
+    parser.add_argument("--ops", default=[], type=_list, help="only these")
+    parser.add_argument("--door", default="compile", choices=sorted(DOORS))
+    parser.add_argument("--samples", type=int, help="at most so many a case; 0: all")
+    parser.add_argument("--redo", default=[], type=_list, help="outcomes: wrong,crash")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds a case may take")
+    parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
+    return parser.parse_args()
+
+
+def _list(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+def _limit(samples: int | None) -> Callable[[Case], int | None]:
+    """All samples of float32 forward, some of the others, unless a number was given."""
+
+    def limit(case: Case) -> int | None:
+        if samples is not None:
+            return samples or None
+        everything = case.dtype == "float32" and case.direction == "forward"
+        return None if everything else SAMPLES[case.direction]
+
+    return limit
+
+
+def _done(path: Path, redo: Sequence[str]) -> set[Case]:
+    """The cases that the file holds, after dropping its rows of the outcomes `redo`."""
+    if not path.exists():
+        return set()
+    rows = list(map(json.loads, path.read_text().splitlines()))
+    kept = [row for row in rows if row["outcome"] not in redo]
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return {Case(row["op"], row["dtype"], row["direction"]) for row in kept}
+
+
+if __name__ == "__main__":
+    main()

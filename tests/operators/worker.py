@@ -1,0 +1,52 @@
+"""The process that runs cases: JSON lines in (a case, a door, how many samples), outcomes out.
+
+It may die of a case: `pool` sees that, and starts another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+import torch
+
+from .cases import Case
+from .doors import DOORS
+from .sweep import Outcome, outcome_of
+
+
+def main() -> None:
+    # What libraries print must not come between the lines: it goes to stderr.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    torch.set_num_threads(1)
+    serve(sys.stdin, answers)
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    for outcome in _outcomes(requests):
+        answers.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
+        answers.flush()
+
+
+def _outcomes(requests: TextIO) -> Iterator[Outcome]:
+    for line in requests:
+        request = json.loads(line)
+        case = Case(**request["case"])
+        try:
+            yield outcome_of(
+                case, DOORS[request["door"]], request["limit"], request.get("group", 32)
+            )
+        except Exception as error:  # the sweep's own mistake: seen, not hidden
+            yield Outcome("crash", f"the sweep failed: {type(error).__name__}: {error}"[:600])
+        torch.compiler.reset()
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()
