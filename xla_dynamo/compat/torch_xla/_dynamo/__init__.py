@@ -1,0 +1,3 @@
+"""torch_xla._dynamo: backends of torch.compile."""
+
+from __future__ import annotations

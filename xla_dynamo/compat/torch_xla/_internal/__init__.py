@@ -1,0 +1,3 @@
+"""torch_xla._internal: what libraries reach for."""
+
+from __future__ import annotations

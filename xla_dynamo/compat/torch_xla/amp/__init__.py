@@ -1,0 +1,3 @@
+"""torch_xla.amp: mixed precision."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""torch_xla.distributed: loaders, processes, sharding."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""torch_xla.experimental."""
+
+from __future__ import annotations

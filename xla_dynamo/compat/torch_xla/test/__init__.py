@@ -1,0 +1,3 @@
+"""torch_xla.test: what official example scripts print."""
+
+from __future__ import annotations

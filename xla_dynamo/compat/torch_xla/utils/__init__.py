@@ -1,0 +1,3 @@
+"""torch_xla.utils: helpers of scripts."""
+
+from __future__ import annotations
