@@ -19,6 +19,7 @@ import torch
 
 from . import lazy
 from .factories import register_factories
+from .inplace import register_inplace
 from .values import Leaf
 from .window import Window
 
@@ -36,6 +37,9 @@ def install() -> None:
     library = torch.library.Library("aten", "IMPL", "XLA")
     _libraries.append(library)
     register_factories(library, window)
+    library = torch.library.Library("aten", "IMPL", "AutogradXLA")
+    _libraries.append(library)
+    register_inplace(library, _redispatch)
     allow_backward()
 
 
@@ -53,6 +57,25 @@ def _register_guard() -> None:
     register.argtypes = [ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p]
     kind: Any = torch._C._autograd.DeviceType  # type: ignore[attr-defined]
     register(ctypes.create_string_buffer(8), int(kind.XLA), guards[int(kind.Meta)])
+
+
+_Keys: Any = torch._C.DispatchKeySet
+_Key: Any = torch._C.DispatchKey
+# Of kernels that are the same for every device, those of the CPU: XLA's are the ones overridden.
+_USUAL = _Keys(_Key.AutogradCPU) | _Keys(_Key.ADInplaceOrView) | _Keys(_Key.CPU)
+_FUNCTIONAL = _USUAL | _Keys(_Key.Functionalize)
+_TRACED = _USUAL | _Keys(_Key.Python)
+
+
+def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
+    """Run `op` by the autograd kernel that a kernel of ours stands before."""
+    tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
+    real = any(torch._is_functional_tensor(t) for t in (*tensors, *args[1:]) if _is_tensor(t))
+    return op.redispatch(_FUNCTIONAL if real else _TRACED, *args, **kwargs)
+
+
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, torch.Tensor)
 
 
 def allow_backward() -> None:

@@ -128,37 +128,60 @@ class Window:
         self.diverged: tuple[State, State] | None = None
 
     def record(self, op: Op, args: Any, kwargs: Any) -> Any:
-        """Append an op; returns leaves in the structure of the op's results.
+        """Append an op; returns leaves in the structure of the op's results, or `EAGER`.
 
         Raises:
             What eager PyTorch raises for such arguments; the window is as before.
         """
         with self.lock:
-            scalars, inputs = len(self.scalars), len(self.inputs)
-            try:
-                key = self._key(op, args, kwargs)
-                state = self.state
-                if key == state.first_key:
-                    following = state.first
-                else:
-                    following = state.children.get(key) or self._grow(key, op, args, kwargs)
-            except BaseException:
-                self._undo(scalars, inputs)
-                raise
-            if following is inference.EAGER:
-                self._undo(scalars, inputs)
-                return inference.EAGER
-            if op.random:
-                self.seeds.append(next_seed(self, kwargs))
-            self.state = following  # type: ignore[assignment]
-            outputs = following.outputs  # type: ignore[union-attr]
+            outputs = self._advance(op, args, kwargs)
             if type(outputs) is Meta:
                 values = self.values
-                number = len(values)
-                value = Value(outputs, self, _result(number), self.stamp)
+                value = Value(outputs, self, _result(len(values)), self.stamp)
                 values.append(value)
                 return leaf(value)
-            return self._leaves(outputs)
+            return outputs if outputs is inference.EAGER else self._leaves(outputs)
+
+    def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
+        """Like `record`, for an op that gives one tensor or a list of them: without leaves."""
+        with self.lock:
+            outputs = self._advance(op, args, kwargs)
+            if outputs is inference.EAGER:
+                return outputs
+            stamp, values = self.stamp, self.values
+            if type(outputs) is Meta:
+                value = Value(outputs, self, _result(len(values)), stamp)
+                values.append(value)
+                return value
+            first = len(values)
+            _result(first + len(outputs))
+            made = [
+                Value(output, self, ref, stamp)
+                for output, ref in zip(outputs, _results[first : first + len(outputs)], strict=True)
+            ]
+            values.extend(made)
+            return made
+
+    def _advance(self, op: Op, args: Any, kwargs: Any) -> Outputs:
+        """Walk the trie by one op; what the op gives, or `EAGER`, and then nothing has changed."""
+        scalars, inputs = len(self.scalars), len(self.inputs)
+        try:
+            key = self._key(op, args, kwargs)
+            state = self.state
+            if key == state.first_key:
+                following: Any = state.first
+            else:
+                following = state.children.get(key) or self._grow(key, op, args, kwargs)
+        except BaseException:
+            self._undo(scalars, inputs)
+            raise
+        if following is inference.EAGER:
+            self._undo(scalars, inputs)
+            return following
+        if op.random:
+            self.seeds.append(next_seed(self, kwargs))
+        self.state = following
+        return following.outputs
 
     def _key(self, op: Op, args: Any, kwargs: Any) -> tuple[Any, ...]:
         """The edge of the trie that this op takes."""

@@ -1,0 +1,129 @@
+"""In-place ops outside autograd: an optimizer's updates, running statistics.
+
+PyTorch's functionalization runs each in-place op a second time on meta tensors to check it; for a
+list of parameters in Python that is most of a step. Here the functional op is recorded at once and
+the tensor's leaf gets the new value. It applies where nothing is differentiated and the result has
+the tensor's own shape and dtype; everything else goes the usual way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from . import inference
+from .ops import Op, describe
+from .scalars import FOREACH
+from .values import Leaf, Meta, Value
+
+aten = torch.ops.aten
+
+_NAMES = (
+    "abs add addcdiv addcmul clamp clamp_max clamp_min div exp fill floor lerp log masked_fill mul "
+    "neg pow reciprocal relu round rsqrt sigmoid sign sqrt sub tanh zero"
+).split()
+
+_unfunctional = torch._from_functional_tensor
+_is_functional = torch._is_functional_tensor
+_sync = torch._functionalize_sync  # type: ignore[attr-defined]
+_commit = torch._functionalize_commit_update  # type: ignore[attr-defined]
+
+
+def register_inplace(library: torch.library.Library, slow: Callable[..., Any]) -> None:
+    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+    for name in _NAMES:
+        packet = getattr(aten, f"{name}_")
+        for overload in packet.overloads():
+            functional = getattr(getattr(aten, name), overload, None)
+            if functional is not None:
+                _register(library, getattr(packet, overload), functional, _one, slow)
+    for functional in FOREACH:
+        name = functional._schema.name.removeprefix("aten::")
+        packet = getattr(aten, f"{name}_", None)
+        op = getattr(packet, functional._overloadname, None)
+        if op is not None:
+            _register(library, op, functional, _many, slow)
+
+
+def _register(
+    library: torch.library.Library, op: Any, functional: Any, update: Any, slow: Callable[..., Any]
+) -> None:
+    recorded = describe(functional)
+    returns = len(op._schema.returns) > 0
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if not update(recorded, args, kwargs):
+            return slow(op, args, kwargs)
+        return args[0] if returns else None
+
+    name, overload = op._schema.name.removeprefix("aten::"), op._overloadname
+    library.impl(name if overload == "default" else f"{name}.{overload}", kernel)
+
+
+class _Unfit(Exception):
+    """An argument that the fast way does not take."""
+
+
+def _one(op: Op, args: Any, kwargs: Any) -> bool:
+    """Update `args[0]` by one op; False if it has to go the usual way."""
+    return _update(op, (args[0],), args, kwargs)
+
+
+def _many(op: Op, args: Any, kwargs: Any) -> bool:
+    """Update each tensor of the list `args[0]`."""
+    return _update(op, args[0], args, kwargs)
+
+
+def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
+    try:
+        grad = torch.is_grad_enabled()
+        leaves = [_leaf(target, grad) for target in targets]
+        listed = type(args[0]) is list
+        inside = [leaves if listed else leaves[0], *[_argument(a, grad) for a in args[1:]]]
+        named = {name: _argument(value, grad) for name, value in kwargs.items()} if kwargs else {}
+    except _Unfit:
+        return False
+    if not leaves:
+        return False
+    window = leaves[0].value.home
+    for leaf in leaves:  # every other mix of devices is an error that the usual way explains
+        if leaf.value.home is not window:
+            return False
+    made = window.record_values(op, inside, named)
+    if made is inference.EAGER:
+        return False
+    values: list[Value] = made if listed else [made]
+    metas: list[Meta] = [leaf.value.meta for leaf in leaves]
+    for value, own in zip(values, metas, strict=True):
+        if value.meta is not own:
+            return False
+    for target, leaf, value in zip(targets, leaves, values, strict=True):
+        leaf.value = value
+        _commit(target)  # views of the same memory follow
+        _sync(target)
+    torch._C._increment_version(targets)  # type: ignore[attr-defined]
+    return True
+
+
+def _leaf(tensor: Any, grad: bool) -> Leaf:
+    if (grad and tensor.requires_grad) or not _is_functional(tensor):
+        raise _Unfit
+    _sync(tensor)
+    leaf = _unfunctional(tensor)
+    if type(leaf) is not Leaf:
+        raise _Unfit
+    return leaf
+
+
+def _argument(argument: Any, grad: bool) -> Any:
+    if isinstance(argument, torch.Tensor):
+        if not _is_functional(argument):
+            if argument.dim() == 0 and type(argument) is torch.Tensor and argument.device.type == "cpu":
+                return argument
+            raise _Unfit
+        return _leaf(argument, grad)
+    if type(argument) is list:
+        return [_argument(item, grad) for item in argument]
+    return argument
