@@ -21,7 +21,6 @@ UNDEFINED = frozenset(
 
 # (sample, got, want) -> None, or AssertionError
 Check = Callable[[Any, Any, Any], None]
-CHECKS: dict[str, Check] = {}
 
 
 def check(op: str, sample: Any, got: Any, want: Any) -> None:
@@ -49,3 +48,88 @@ def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     strides = [stride for size, stride in pairs if size > 1] if tensor.numel() else []
     return tuple(tensor.shape), tensor.dtype, strides
+
+
+def _same(got: torch.Tensor, want: torch.Tensor, what: str) -> None:
+    """Equal to a backward-stable algorithm's bound: 100 eps of the largest element a dimension."""
+    assert _form(got)[:2] == _form(want)[:2], f"{what}: {_form(got)}, should be {_form(want)}"
+    if not want.numel():
+        return
+    size = max(want.shape[-2:], default=1)
+    bound = 100 * torch.finfo(want.dtype).eps * size * max(1.0, want.abs().max().item())
+    torch.testing.assert_close(got, want, rtol=0, atol=bound, msg=lambda m: f"{what}: {m}")
+
+
+def _orthonormal(columns: torch.Tensor, what: str) -> None:
+    gram = columns.mH @ columns
+    identity = torch.eye(gram.shape[-1], dtype=gram.dtype).expand_as(gram)
+    _same(gram, identity, f"{what}: not orthonormal")
+
+
+def _paired(got: torch.Tensor, want: torch.Tensor) -> None:
+    """The same numbers in any order, eigenvalues of each matrix in the last dimension."""
+    assert _form(got)[:2] == _form(want)[:2], f"{_form(got)}, eager has {_form(want)}"
+    if not want.numel():
+        return
+    rows = (values.reshape(-1, values.shape[-1]) for values in (got, want))
+    for mine, theirs in zip(*rows, strict=True):
+        left = list(theirs)
+        for value in mine:
+            nearest = min(range(len(left)), key=lambda i: (left[i] - value).abs().item())
+            scale = max(1.0, theirs.abs().max().item())
+            bound = 1e3 * torch.finfo(want.dtype).eps * scale * len(theirs)
+            assert (left.pop(nearest) - value).abs() <= bound, f"{value} is no eigenvalue"
+
+
+def _eigenvalues(sample: Any, got: torch.Tensor, want: torch.Tensor) -> None:
+    _paired(got, want)
+
+
+def _eig(sample: Any, got: Any, want: Any) -> None:
+    (values, vectors), (expected, _) = got, want
+    _paired(values, expected)
+    matrix = sample.input.detach().to(vectors.dtype)
+    _same(matrix @ vectors, vectors * values.unsqueeze(-2), "A V = V diag(w)")
+    norms = torch.linalg.vector_norm(vectors, dim=-2)
+    _same(norms, torch.ones_like(norms), "columns have length 1")
+
+
+def _eigh(sample: Any, got: Any, want: Any) -> None:
+    (values, vectors), (expected, _) = got, want
+    _same(values, expected, "eigenvalues")
+    upper = "U" in (*sample.args, *sample.kwargs.values())
+    half = sample.input.detach().triu() if upper else sample.input.detach().tril()
+    matrix = half + half.mH - torch.diag_embed(half.diagonal(dim1=-2, dim2=-1).real)
+    _same(matrix @ vectors, vectors * values.unsqueeze(-2), "A V = V diag(w)")
+    _orthonormal(vectors, "V")
+
+
+def _svd(sample: Any, got: Any, want: Any) -> None:
+    (left, values, right), (_, expected, _) = got, want
+    _same(values, expected, "singular values")
+    columns = right.mH if type(want).__name__ == "linalg_svd" else right
+    rank = values.shape[-1]
+    product = (left[..., :rank] * values.unsqueeze(-2)) @ columns[..., :rank].mH
+    _same(product, sample.input.detach(), "U S V^H = A")
+    _orthonormal(left, "U")
+    _orthonormal(columns, "V")
+
+
+def _qr(sample: Any, got: Any, want: Any) -> None:
+    left, right = got
+    assert _form(left)[:2] == _form(want[0])[:2], f"Q: {_form(left)}, eager has {_form(want[0])}"
+    _same(right, right.triu(), "R is upper triangular")
+    _same(left @ right, sample.input.detach(), "Q R = A")
+    _orthonormal(left, "Q")
+
+
+CHECKS: dict[str, Check] = {
+    "eig": _eig,
+    "linalg.eig": _eig,
+    "linalg.eigvals": _eigenvalues,
+    "linalg.eigh": _eigh,
+    "linalg.qr": _qr,
+    "linalg.svd": _svd,
+    "qr": _qr,
+    "svd": _svd,
+}

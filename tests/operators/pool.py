@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .cases import Case
@@ -23,7 +23,8 @@ _MEMORY = 5 << 30  # a worker that has grown beyond is replaced
 class Worker:
     """One worker process, started again when it has died."""
 
-    def __init__(self, door: str, timeout: float) -> None:
+    def __init__(self, door: str, timeout: float, command: Sequence[str] | None = None) -> None:
+        self.command = command
         self._door = door
         self._timeout = timeout
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
@@ -77,7 +78,7 @@ class Worker:
         if self._process is None:
             self._log.truncate(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.operators.worker"],
+                self.command or [sys.executable, "-m", "tests.operators.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

@@ -44,6 +44,10 @@ def _unary(t: Make) -> Calls:
     return [(t(3, 4),), (t(),), (t(2, 0),), (t(5),)]
 
 
+def _reductions(t: Make) -> Calls:
+    return [(t(3, 4), [0]), (t(3, 4), [-1], True), (t(2, 3, 4), [0, 2]), (t(), [0])]
+
+
 def _mask(*shape: int) -> torch.Tensor:
     return torch.rand(shape) > 0.5
 
@@ -75,15 +79,10 @@ CALLS: dict[Any, Callable[[Make], Calls]] = {
         (t(5), 0, 3, 2),
     ],
     aten.select.int: lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 2)],
-    aten.sum.dim_IntList: lambda t: [
-        (t(3, 4), [0]),
-        (t(3, 4), [-1], True),
-        (t(2, 3, 4), [0, 2]),
-        (t(0, 3), [0]),
-    ],
-    aten.mean.dim: lambda t: [(t(3, 4), [0]), (t(3, 4), [-1], True), (t(2, 3, 4), [0, 2])],
-    aten.amax.default: lambda t: [(t(3, 4), [0]), (t(3, 4), [-1], True), (t(2, 3, 4), [0, 2])],
-    aten.amin.default: lambda t: [(t(3, 4), [0]), (t(3, 4), [-1], True), (t(2, 3, 4), [0, 2])],
+    aten.sum.dim_IntList: lambda t: [*_reductions(t), (t(0, 3), [0])],
+    **dict.fromkeys(
+        (aten.mean.dim, aten.amax.default, aten.amin.default), lambda t: _reductions(t)
+    ),
     aten.addmm.default: lambda t: [(t(5), t(3, 4), t(4, 5)), (t(3, 5), t(3, 4), t(4, 5))],
     aten.squeeze.dim: lambda t: [(t(1, 3, 1), 0), (t(1, 3, 1), 1), (t(3, 1), -1)],
     aten.constant_pad_nd.default: lambda t: [
@@ -98,8 +97,10 @@ CALLS: dict[Any, Callable[[Make], Calls]] = {
     aten.gather.default: lambda t: [(t(3, 4), 1, torch.tensor([[0, 3], [1, 1], [2, 0]]))],
     aten.flip.default: lambda t: [(t(3, 4), [0]), (t(3, 4), [0, -1])],
     aten.clamp.default: lambda t: [(t(3, 4), -1.0, 1.0), (t(3, 4), 0), (t(3, 4), None, 2)],
-    aten._softmax.default: lambda t: [(t(3, 4), 1, False), (t(2, 3, 4), 0, False)],
-    aten._log_softmax.default: lambda t: [(t(3, 4), 1, False), (t(2, 3, 4), 0, False)],
+    **dict.fromkeys(
+        (aten._softmax.default, aten._log_softmax.default),
+        lambda t: [(t(3, 4), 1, False), (t(2, 3, 4), 0, False), (t(), 0, False)],
+    ),
     **dict.fromkeys((aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor), _binary),
     aten.div.Tensor: _binary,
     **dict.fromkeys(

@@ -44,6 +44,15 @@ def _no_empty(predicate: Predicate) -> Predicate:
     return holds
 
 
+def _some_dims(predicate: Predicate) -> Predicate:
+    """Not 0-d: torch-mlir crashes or loops on a dimension of a scalar."""
+
+    def holds(node: Node) -> bool:
+        return predicate(node) and all(value.dim() > 0 for value in _tensors(node))
+
+    return holds
+
+
 def _index(node: Node) -> bool:
     """The result has the dtype of the first operand; indices are of an integer type."""
     values = _tensors(node)
@@ -120,9 +129,9 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     # Products
     ((aten.mm.default, aten.bmm.default, aten.addmm.default), _no_empty(_of(_FLOATS))),
     # Reductions
-    ((aten.sum.dim_IntList, aten.mean.dim), _no_empty(_of(_WIDE))),
-    ((aten.amax.default, aten.amin.default), _no_empty(_of(_FLOATS))),
-    ((aten._softmax.default, aten._log_softmax.default), _no_empty(_of(_WIDE))),
+    ((aten.sum.dim_IntList, aten.mean.dim), _some_dims(_no_empty(_of(_WIDE)))),
+    ((aten.amax.default, aten.amin.default), _some_dims(_no_empty(_of(_FLOATS)))),
+    ((aten._softmax.default, aten._log_softmax.default), _some_dims(_no_empty(_of(_WIDE)))),
     # Shapes and positions
     (
         (

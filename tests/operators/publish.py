@@ -1,0 +1,175 @@
+"""results.json -> docs/operators.md, the table of operators, and tests/expected_failures.toml."""
+
+from __future__ import annotations
+
+import collections
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+
+from .cases import DTYPES, operators
+from .record import Row
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "operators.md"
+EXPECTED = ROOT / "tests" / "expected_failures.toml"
+
+_MARKS = {
+    "right": "✓",
+    "declined": "cpu",
+    "wrong": "✗",
+    "crash": "✗✗",
+    "absent": "·",
+    "not declared": "",
+}
+_SHORT = dict(
+    zip(
+        DTYPES,
+        ("f32", "f64", "bf16", "f16", "i32", "i64", "u8", "bool", "c64", "c128"),
+        strict=True,
+    )
+)
+
+_INTRODUCTION = """# Operators
+
+Every operator of PyTorch's own test database (`torch.testing`'s OpInfo) and every dtype that it
+declares for the CPU, run through `torch.compile(fullgraph=True, backend="xla")` on the CPU client
+and compared with eager PyTorch at `torch.testing.assert_close`'s default bounds; float64 gradients
+to 1e-7. This page is generated: `make operators` runs the sweep and rewrites it.
+
+| mark | meaning |
+|---|---|
+| ✓ | right on every sample |
+| cpu | declined on at least one sample: a clear error, or the op runs on the CPU, with a warning |
+| ✗ | wrong on at least one sample |
+| ✗✗ | the compiler or the process crashed on at least one sample |
+| · | eager runs none of the samples here |
+| empty | PyTorch does not declare this dtype |
+
+Right also means: nearer to the same operator in float64 than eager's own result is, or within the
+default bounds of it (two orders of adding float32 numbers differ by rounding); drawn from the same
+distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype and
+strides (`empty` and its kin); an equally valid answer (eigenvectors, singular vectors: checked by
+what they reconstruct).
+"""
+
+
+def page(rows: Mapping[str, Row]) -> str:
+    """The text of docs/operators.md."""
+    wheres = sorted({where for row in rows.values() for where in row.outcomes})
+    wheres.sort(key=lambda where: where.endswith("backward"))
+    parts = [_INTRODUCTION]
+    for where in wheres:
+        parts.append(f"## Counts: {where}\n\n{_counts(rows, where)}")
+    for where in wheres:
+        parts.append(f"## {where.capitalize()}\n\n{_table(rows, where)}")
+    return "\n".join(parts)
+
+
+def _counts(rows: Mapping[str, Row], where: str) -> str:
+    lines = ["| dtype | right | declined | wrong | crash | in all | right, % |"]
+    lines.append("|---|--:|--:|--:|--:|--:|--:|")
+    total: collections.Counter[str] = collections.Counter()
+    core: collections.Counter[str] = collections.Counter()
+    for dtype in DTYPES:
+        found = collections.Counter(row.outcome(where, dtype) for row in rows.values())
+        total.update(found)
+        lines.append(_count_line(dtype, found))
+        core.update(row.outcome(where, dtype) for op, row in rows.items() if is_core(op))
+    lines.append(_count_line("**all**", total))
+    lines.append(_count_line("of the ATen core opset", core))
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def _count_line(name: str, found: Mapping[str, int]) -> str:
+    numbers = [found.get(outcome, 0) for outcome in ("right", "declined", "wrong", "crash")]
+    total = sum(numbers)
+    if not total:
+        return ""
+    share = f"{100 * numbers[0] / total:.1f}"
+    return f"| {name} | " + " | ".join(map(str, (*numbers, total, share))) + " |"
+
+
+def is_core(op: str) -> bool:
+    """Whether the operator is an op of the ATen core opset."""
+    packet = getattr(torch.ops.aten, operators()[op].aten_name, None)
+    if packet is None:
+        return False
+    overloads = (getattr(packet, name) for name in packet.overloads())
+    return any(torch.Tag.core in overload.tags for overload in overloads)
+
+
+def _table(rows: Mapping[str, Row], where: str) -> str:
+    run = {op: row for op, row in rows.items() if where in row.outcomes}
+    used = [d for d in DTYPES if any(r.outcome(where, d) != "not declared" for r in run.values())]
+    columns = ["operator", *([] if where.endswith("backward") else ["lowered by"])]
+    lines = ["| " + " | ".join([*columns, *(_SHORT[d] for d in used)]) + " |"]
+    lines.append("|---" * len(columns) + "|:-:" * len(used) + "|")
+    for op, row in sorted(run.items()):
+        cells = [f"`{op}`", *([] if len(columns) == 1 else [lowered_by(op, row)])]
+        cells += [_MARKS[row.outcome(where, dtype)] for dtype in used]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def lowered_by(op: str, row: Row) -> str:
+    """ "torch-mlir", "JAX rule", "CPU", or the ops that it is made of: "via convolution, add"."""
+    own = {operators()[op].aten_name, op.split(".")[-1]}
+    bases = {way: {_base(name) for name in names} for way, names in row.ways.items()}
+    words = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
+    direct = [words[way] for way in words if own & bases.get(way, set())]
+    if direct:
+        return ", ".join(direct)
+    made_of = sorted(set().union(*bases.values())) if bases else []
+    if not made_of:
+        return ""
+    more = f", {len(made_of) - 3} more" if len(made_of) > 3 else ""
+    return f"via {', '.join(made_of[:3])}{more}"
+
+
+def _base(name: str) -> str:
+    return name.split(".")[0].strip("_")
+
+
+def toml(rows: Mapping[str, Row]) -> str:
+    """The text of expected_failures.toml: failures in groups of one door, outcome and reason."""
+    groups: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for op, where, dtype, outcome, reason in failures(rows):
+        groups.setdefault((where, outcome, reason), {}).setdefault(op, []).append(dtype)
+    lines = [
+        "# What the operator sweep finds not right, by reason. Generated: see docs/operators.md.",
+        "# A case that is listed here and comes out right fails the sweep, as does one that is",
+        "# not listed and does not.",
+    ]
+    for (where, outcome, reason), ops in sorted(groups.items()):
+        door, direction = where.split()
+        lines += ["", "[[group]]", f'door = "{door}"', f'direction = "{direction}"']
+        lines += [f'outcome = "{outcome}"', f"reason = {_quoted(reason)}", "[group.operators]"]
+        lines += [f"{_quoted(op)} = {json.dumps(dtypes)}" for op, dtypes in sorted(ops.items())]
+    return "\n".join(lines) + "\n"
+
+
+def failures(rows: Mapping[str, Row]) -> Iterator[tuple[str, str, str, str, str]]:
+    """(operator, "door direction", dtype, outcome, reason) of all that is not right."""
+    for op, row in sorted(rows.items()):
+        for where, reasons in row.reasons.items():
+            for dtype, reason in reasons.items():
+                yield op, where, dtype, row.outcome(where, dtype), reason
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def expected(path: Path = EXPECTED) -> dict[tuple[str, str, str], str]:
+    """("door direction", operator, dtype) -> outcome, of what is expected not to be right."""
+    groups = tomllib.loads(path.read_text()).get("group", [])
+    return {
+        (f"{group['door']} {group['direction']}", op, dtype): group["outcome"]
+        for group in groups
+        for op, dtypes in group["operators"].items()
+        for dtype in dtypes
+    }

@@ -1,0 +1,175 @@
+"""The sweep's own judgement: doors that are wrong, refuse, raise or die must be told apart."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from tests.operators.accuracy import is_rounding
+from tests.operators.alternatives import check
+from tests.operators.cases import Case, cases, samples, shard
+from tests.operators.doors import Function
+from tests.operators.pool import Worker
+from tests.operators.randomness import assert_same_distribution
+from tests.operators.sweep import outcome_of
+from xla_dynamo import UnsupportedOp
+
+ADD = Case("add", "float32", "forward")
+
+
+def eager(function: Function) -> Function:
+    return function
+
+
+def changing(change: Any) -> Any:
+    """A door behind which every result tensor is changed."""
+
+    def door(function: Function) -> Function:
+        return lambda found: pytree.tree_map_only(torch.Tensor, change, function(found))
+
+    return door
+
+
+def raising(error: Exception) -> Any:
+    def door(function: Function) -> Function:
+        def opened(found: Any) -> Any:
+            raise error
+
+        return opened
+
+    return door
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_eager_is_right(direction: str) -> None:
+    outcome = outcome_of(Case("linalg.svd", "float32", direction), eager, 8)
+    assert (outcome.outcome, outcome.samples, outcome.failed) == ("right", 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t + 1e-3, "not close"),
+        (lambda t: t.double(), "dtype"),
+        (lambda t: t.unsqueeze(0), "shape"),
+    ],
+)
+def test_changed_results_are_wrong(change: Any, told: str) -> None:
+    outcome = outcome_of(ADD, changing(change), 4)
+    assert (outcome.outcome, outcome.failed) == ("wrong", 4)
+    assert told in outcome.reason
+
+
+def test_changed_gradients_are_wrong() -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+            return 2 * gradients[0]
+
+    outcome = outcome_of(Case("mul", "float64", "backward"), changing(Doubled.apply), 4)
+    assert outcome.outcome == "wrong"
+    assert outcome.reason.count("gradient 0")
+
+
+def test_a_refusal_is_declined() -> None:
+    outcome = outcome_of(ADD, raising(UnsupportedOp("no adders here")), 4)
+    assert (outcome.outcome, outcome.reason) == ("declined", "no adders here")
+
+
+def test_any_other_error_is_a_crash() -> None:
+    outcome = outcome_of(ADD, raising(IndexError("7")), 4)
+    assert outcome.outcome == "crash"
+    assert "IndexError: 7" in outcome.reason
+
+
+def test_a_failing_sample_is_found_in_its_group() -> None:
+    def door(function: Function) -> Function:
+        def opened(found: Any) -> Any:
+            if any(first.dim() == 0 for first, _, _ in found):
+                raise IndexError("0-d")
+            return function(found)
+
+        return opened
+
+    outcome = outcome_of(Case("cumsum", "float32", "forward"), door, None)
+    assert outcome.samples > outcome.failed == 1
+    assert "float32[]" in outcome.reason
+
+
+def test_random_operators_are_told_by_their_distribution() -> None:
+    case = Case("normal.number_mean", "float32", "forward")
+    assert outcome_of(case, eager, 4).outcome == "right"
+    assert outcome_of(case, changing(lambda t: t + 1), 4).outcome == "wrong"
+
+
+def test_a_constant_is_not_a_distribution() -> None:
+    fixed = torch.rand(50)
+    with pytest.raises(AssertionError, match="differ in distribution"):
+        assert_same_distribution(lambda: fixed, lambda: torch.rand(50))
+
+
+def test_rounding_is_what_is_no_farther_from_float64_than_eager() -> None:
+    truth = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    want = torch.tensor([1.0, 4e-5])
+    assert is_rounding(torch.tensor([1.0, -4e-5]), want, truth)
+    assert not is_rounding(torch.tensor([1.0, 8e-5]), want, truth)
+    assert not is_rounding(torch.tensor([float("nan"), 0.0]), want, truth)
+
+
+@pytest.mark.parametrize("op", ["linalg.eigh", "linalg.svd", "linalg.qr", "linalg.eig"])
+def test_other_signs_are_as_valid_but_other_vectors_are_not(op: str) -> None:
+    case = Case(op, "float64", "forward")
+    sample = next(s for s in samples(case, None) if s.input.shape == (5, 5))
+    want = tuple(case_results(op, sample))
+    flipped = {"linalg.svd": (-want[0], want[1], -want[-1]), "linalg.qr": (-want[0], -want[1])}
+    check(op, sample, type_of(op, flipped.get(op, (want[0], -want[1]))), type_of(op, want))
+    with pytest.raises(AssertionError):
+        check(op, sample, type_of(op, (*want[:-1], want[-1].flip(-1))), type_of(op, want))
+
+
+def case_results(op: str, sample: Any) -> Any:
+    function = getattr(torch.linalg, op.removeprefix("linalg."))
+    return function(sample.input, *sample.args, **sample.kwargs)
+
+
+def type_of(op: str, parts: tuple[torch.Tensor, ...]) -> Any:
+    return torch.return_types.linalg_svd(parts) if op == "linalg.svd" else parts
+
+
+def test_a_dead_worker_is_a_crash_and_the_next_one_runs() -> None:
+    worker = Worker("compile", timeout=60, command=[sys.executable, "-c", DIES])
+    outcome = worker.run(ADD, 4)
+    assert outcome.outcome == "crash"
+    assert signal.SIGSEGV.name in outcome.reason
+    worker.command = None
+    try:
+        assert worker.run(ADD, 4).outcome == "right"
+    finally:
+        worker.stop()
+
+
+DIES = "import os; input(); os.kill(os.getpid(), 11)"
+
+
+def test_a_stuck_worker_is_a_crash() -> None:
+    worker = Worker("compile", timeout=0.5, command=["sleep", "60"])
+    outcome = worker.run(ADD, 4)
+    assert (outcome.outcome, "no answer" in outcome.reason) == ("crash", True)
+
+
+def test_shards_are_all_cases_once() -> None:
+    everything = cases(["float32"], ["forward"])
+    parts = [shard(everything, f"{number}/7") for number in range(1, 8)]
+    assert sorted(itertools.chain(*parts)) == sorted(everything)
+    with pytest.raises(ValueError, match=r"must lie in 1\.\.7"):
+        shard(everything, "8/7")

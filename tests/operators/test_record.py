@@ -1,0 +1,53 @@
+"""The published record is complete, and is what results.json generates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.operators.cases import DIRECTIONS, DTYPES, cases
+from tests.operators.publish import EXPECTED, PAGE, expected, failures, page, toml
+from tests.operators.record import Row, brief, load, merge, save
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page(load()), "python -m tests.operators --merge rewrites it"
+
+
+def test_the_expected_failures_are_current() -> None:
+    assert EXPECTED.read_text() == toml(load()), "python -m tests.operators --merge rewrites them"
+
+
+def test_the_expected_failures_are_the_failures() -> None:
+    found = {(where, op, dtype): outcome for op, where, dtype, outcome, _ in failures(load())}
+    assert expected() == found
+
+
+def test_every_case_was_run() -> None:
+    rows = load()
+    missing = [
+        str(case)
+        for case in cases(DTYPES, DIRECTIONS)
+        if rows[case.op].outcome(f"compile {case.direction}", case.dtype) == "not declared"
+    ]
+    assert not missing
+
+
+def test_a_run_replaces_what_the_record_held(tmp_path: Path) -> None:
+    line = {"op": "add", "dtype": "int64", "direction": "forward", "door": "compile", "ways": {}}
+    rows: dict[str, Row] = {}
+    merge(rows, [{**line, "outcome": "wrong", "reason": 'says "no" at 0xff'}])
+    assert list(failures(rows)) == [
+        ("add", "compile forward", "int64", "wrong", 'says "no" at 0x…')
+    ]
+    (tmp_path / "t.toml").write_text(toml(rows))
+    assert expected(tmp_path / "t.toml") == {("compile forward", "add", "int64"): "wrong"}
+    merge(rows, [{**line, "outcome": "right", "reason": ""}])
+    assert list(failures(rows)) == []
+    save(rows, tmp_path / "r.json")
+    assert load(tmp_path / "r.json") == rows
+
+
+def test_reasons_are_brief() -> None:
+    assert (
+        brief("Data dependent operator Explanation: long Hint: more") == "Data dependent operator"
+    )
