@@ -19,8 +19,13 @@ from . import graph, metrics
 from .values import Array, Value, meta
 from .window import State, Window
 
-# References to a value that only the window holds: its list, and what getrefcount is given.
-_HELD = 3
+def _references(values: list[Value]) -> list[int]:
+    count = sys.getrefcount
+    return [count(value) for value in values]
+
+
+# What `_references` says of a value that only its list holds.
+_HELD = _references([Value.__new__(Value)])[0]
 
 
 @dataclass(frozen=True)
@@ -47,14 +52,9 @@ def cut(window: Window) -> bool:
         if not window.values:
             window.clear()
             return False
-        live = _live(window.values)
-        dead = tuple(
-            [
-                i
-                for i, value in enumerate(window.inputs)
-                if sys.getrefcount(value) == _HELD and owned(value)
-            ]
-        )
+        held = _HELD
+        live = tuple([i for i, n in enumerate(_references(window.values)) if n > held])
+        dead = tuple([i for i, n in enumerate(_references(window.inputs)) if n == held])
         program = window.state.programs.get((live, dead))
         if program is None:
             program = graph.program(window, live, dead)
@@ -64,17 +64,6 @@ def cut(window: Window) -> bool:
         _launch(window, program)
         window.clear()
         return True
-
-
-def _live(values: list[Value]) -> tuple[int, ...]:
-    """The values that someone still holds."""
-    count = sys.getrefcount
-    return tuple([i for i, value in enumerate(values) if count(value) > _HELD])
-
-
-def owned(value: Value) -> bool:
-    """Whether nothing but this value uses its array, so that its memory may be taken over."""
-    return True
 
 
 def _launch(window: Window, program: Program) -> None:

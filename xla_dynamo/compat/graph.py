@@ -60,6 +60,7 @@ class Builder:
         self._seeds = seeds
         self._seed = 0
         self._values: list[Node | None] = []
+        self._numbers: dict[tuple[int, torch.dtype], Node] = {}
 
     def _placeholder(self, name: str, value: Any) -> Node:
         node = self.graph.placeholder(name)
@@ -153,6 +154,9 @@ class Builder:
         else:
             assert isinstance(own, torch.dtype)
             dtype = own
+        known = self._numbers.get((number.index, dtype))
+        if known is not None:
+            return known
         store = dtype if dtype in _NUMPY else torch.float32 if dtype.is_floating_point else torch.int64
         vector, places = self._vectors[store]
         scalar = meta(torch.Size([]), store)
@@ -161,6 +165,7 @@ class Builder:
         if store != dtype:
             converted = meta(torch.Size([]), dtype)
             node = self._call(aten._to_copy.default, (node,), {"dtype": dtype}, converted, trace)
+        self._numbers[number.index, dtype] = node
         return node
 
     def _emit(
