@@ -3,12 +3,13 @@
 #   make demo     train a digits classifier on XLA          make lint         ruff and pyright
 #   make test     all tests; ARGS="-k digits" picks some    make wheel        dist/*.whl
 #   make bench    benchmarks; they rewrite README's tables  make wheel-check  that wheel, in an empty venv
+#   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test lint bench wheel wheel-check
+.PHONY: demo test lint bench operators wheel wheel-check
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -24,6 +25,10 @@ lint: .venv/.test
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+operators: .venv/.test
+	$(BIN)/python -m tests.operators --out operators.jsonl $(ARGS)
+	$(BIN)/python -m tests.operators --merge operators.jsonl
 
 wheel: .venv/.test
 	rm -rf build dist

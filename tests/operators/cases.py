@@ -47,8 +47,12 @@ class Case:
 def operators() -> dict[str, Any]:
     """OpInfo by name and variant: {"add": ..., "linalg.norm.subgradients_at_zero": ...}."""
     # Random operators are wrapped to set the seed, which no graph can hold.
-    common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    common_methods_invocations.wrapper_set_seed = _unseeded  # pyright: ignore
     return {info.full_name: info for info in common_methods_invocations.op_db}
+
+
+def _unseeded(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
 
 
 def cases(dtypes: Sequence[str], directions: Sequence[str]) -> list[Case]:

@@ -25,7 +25,7 @@ _MARKS = {
     "absent": "·",
     "not declared": "",
 }
-_SHORT = dict(
+_SHORT: dict[str, str] = dict(
     zip(
         DTYPES,
         ("f32", "f64", "bf16", "f16", "i32", "i64", "u8", "bool", "c64", "c128"),

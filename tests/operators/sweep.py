@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dynamo import exc
 
 import xla_dynamo
 from xla_dynamo.errors import UnsupportedOp
@@ -250,7 +251,7 @@ def _refused(run: _Run, pair: tuple[Any, Values | None], error: Exception) -> No
     sample, want = pair
     if isinstance(_root(error), UnsupportedOp):
         run.fail("declined", str(_root(error)))
-    elif isinstance(error, torch._dynamo.exc.Unsupported):
+    elif isinstance(error, exc.Unsupported):
         run.fail(*_graph_break(run, sample, want, error))
     else:
         theirs = _raises(run, traced, sample)

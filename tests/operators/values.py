@@ -116,7 +116,7 @@ def assert_same_gradients(actual: Sequence[Any], expected: Sequence[Any]) -> Non
             continue
         want = torch.zeros_like(got) if want is None else want  # an input without influence
         got = torch.zeros_like(want) if got is None else got
-        bounds = {}
+        bounds: dict[str, Any] = {}
         if want.dtype in (torch.float64, torch.complex128) and want.numel():
             finite = want.abs()[want.isfinite()]
             scale = max(1.0, finite.max().item()) if finite.numel() else 1.0
