@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from . import execute, inference, metrics
 from .ops import OPS, Op, describe, handles
 from .values import Leaf, Value, leaf, meta
-from .window import Window, find, user_place
+from .window import ForeignTensor, Window, find, user_place
 
 aten = torch.ops.aten
 _propagate = aten._propagate_xla_data.default
@@ -25,38 +25,25 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
     op = OPS.get(id(func)) or describe(func)
     if op.handler is not None:
         return op.handler(op, args, kwargs or {})
-    return record(op, args, kwargs or {})
+    return record(op, args, kwargs)
 
 
 def record(op: Op, args: Any, kwargs: Any) -> Any:
     """Append `op` to the window of its first tensor, or run it now if it depends on values."""
     first = args[0] if args else None
-    if type(first) is Leaf:
-        window = first.value.home
-    else:
-        window = _window(args, kwargs)
-    if _foreign(args):
+    window = first.value.home if type(first) is Leaf else _window(args, kwargs or {})
+    try:
+        result = window.record(op, args, kwargs or {})
+    except ForeignTensor:
         args = _admit(window, op, args)
-    result = window.record(op, args, kwargs)
-    return run_now(window, op, args, kwargs) if result is inference.EAGER else result
+        result = window.record(op, args, kwargs or {})
+    return run_now(window, op, args, kwargs or {}) if result is inference.EAGER else result
 
 
 def _window(args: Any, kwargs: Any) -> Window:
     window = find(args, kwargs)
     assert window is not None, "dispatch is called for leaves"
     return window
-
-
-def _foreign(args: Any) -> bool:
-    """Whether an argument is a CPU tensor with dimensions, or such a list."""
-    for argument in args:
-        kind = type(argument)
-        if kind is torch.Tensor:
-            if argument.dim() > 0 or argument.is_complex():
-                return True
-        elif (kind is list or kind is tuple) and argument and _foreign(argument):
-            return True
-    return False
 
 
 # Indexing takes indices from the CPU, as it does for every device.
@@ -84,7 +71,7 @@ def _admit(window: Window, op: Op, args: Any) -> Any:
         if argument.dim() == 0 or op.func in _INDEXING:
             return leaf(execute.upload(window, argument))
         raise RuntimeError(
-            f"Input tensor is not an XLA tensor: {argument.type().replace('torch.', 'torch.')} "
+            f"Input tensor is not an XLA tensor: {argument.type()} "
             f"(Expected all tensors to be on the same device: {op.name} got tensors on "
             f"{window.device} and on {argument.device}. Move it with .to('{window.device}'))"
         )

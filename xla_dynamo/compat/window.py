@@ -84,6 +84,10 @@ class State:
         return states[::-1]
 
 
+class ForeignTensor(Exception):
+    """A CPU tensor is among the arguments of an op on the lazy device."""
+
+
 class _Token:
     """A static argument that would equal another one of a different type."""
 
@@ -98,6 +102,7 @@ class _Token:
 
 _TRUE, _FALSE = _Token(True), _Token(False)
 _FLOAT, _INT = _Token("float"), _Token("int")
+_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
 _EMPTY = describe(torch.ops.aten.zeros.default)
 _zero_dim: dict[torch.dtype, _Token] = {}
@@ -131,7 +136,8 @@ class Window:
         """Append an op; returns leaves in the structure of the op's results, or `EAGER`.
 
         Raises:
-            What eager PyTorch raises for such arguments; the window is as before.
+            ForeignTensor: an argument is a CPU tensor with dimensions.
+            What eager PyTorch raises for such arguments. In both cases the window is as before.
         """
         with self.lock:
             outputs = self._advance(op, args, kwargs)
@@ -139,7 +145,9 @@ class Window:
                 values = self.values
                 value = Value(outputs, self, _result(len(values)), self.stamp)
                 values.append(value)
-                return leaf(value)
+                made = _wrapper(Leaf, outputs.shape, dtype=outputs.dtype, device=self.device)
+                made.value = value
+                return made
             return outputs if outputs is inference.EAGER else self._leaves(outputs)
 
     def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
@@ -163,15 +171,43 @@ class Window:
             return made
 
     def _advance(self, op: Op, args: Any, kwargs: Any) -> Outputs:
-        """Walk the trie by one op; what the op gives, or `EAGER`, and then nothing has changed."""
+        """Walk the trie by one op; what the op gives, or `EAGER`, and then nothing has changed.
+
+        One function, although long: it runs for every op of every step.
+        """
         scalars, inputs = len(self.scalars), len(self.inputs)
         try:
-            key = self._key(op, args, kwargs)
+            stamp = self.stamp
+            key: list[Any] = [op]
+            add = key.append
+            numbers = op.scalars
+            if numbers:
+                self._add_with_numbers(key, op, args)
+            else:
+                for argument in args:
+                    kind = type(argument)
+                    if kind is Leaf:
+                        value = argument.value
+                        if value.stamp is not stamp:
+                            self.adopt(value)
+                        add(value.ref)
+                    elif kind is int or argument is None:
+                        add(argument)
+                    else:
+                        add(self._token(argument, False))
+            if kwargs:
+                for name, argument in kwargs.items():
+                    add(name)
+                    if name in numbers and type(argument) in (int, float):
+                        add(self._number(op, argument))
+                    else:
+                        add(self._token(argument, False))
             state = self.state
             if key == state.first_key:
                 following: Any = state.first
             else:
-                following = state.children.get(key) or self._grow(key, op, args, kwargs)
+                edge = tuple(key)
+                following = state.children.get(edge) or self._grow(edge, op, args, kwargs)
         except BaseException:
             self._undo(scalars, inputs)
             raise
@@ -183,12 +219,9 @@ class Window:
         self.state = following
         return following.outputs
 
-    def _key(self, op: Op, args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """The edge of the trie that this op takes."""
-        stamp = self.stamp
-        key: list[Any] = [op]
-        add = key.append
-        numbers = op.scalars
+    def _add_with_numbers(self, key: list[Any], op: Op, args: Any) -> None:
+        """Extend a key by the arguments of an op some of whose numbers are inputs."""
+        stamp, numbers, add = self.stamp, op.scalars, key.append
         for position, argument in enumerate(args):
             kind = type(argument)
             if kind is Leaf:
@@ -196,27 +229,13 @@ class Window:
                 if value.stamp is not stamp:
                     self.adopt(value)
                 add(value.ref)
-            elif kind is int:
-                add(self._number(op, argument, _INT) if position in numbers else argument)
-            elif kind is float:
-                if position in numbers:
-                    add(self._number(op, argument, _FLOAT))
-                else:
-                    add(repr(argument))  # 1.0 == 1, and -0.0 == 0.0
-            elif argument is None:
-                add(None)
+            elif position in numbers and (kind is float or kind is int):
+                add(self._number(op, argument))
             else:
                 add(self._token(argument, position in numbers))
-        for name, argument in kwargs.items():
-            add(name)
-            if name in numbers and type(argument) in (int, float):
-                token = _FLOAT if type(argument) is float else _INT
-                add(self._number(op, argument, token))
-            else:
-                add(self._token(argument, False))
-        return tuple(key)
 
-    def _number(self, op: Op, number: Any, token: _Token) -> Any:
+    def _number(self, op: Op, number: Any) -> Any:
+        token = _FLOAT if type(number) is float else _INT
         if number in (0, 1) and op.func in FILLS:
             return (token, number, str(number))
         self.scalars.append(number)
@@ -240,6 +259,8 @@ class Window:
         if isinstance(argument, (list, tuple)):
             return tuple([self._token(item, numbers) for item in argument])
         if isinstance(argument, torch.Tensor):
+            if argument.dim() > 0 or argument.is_complex():
+                raise ForeignTensor
             self.scalars.append(argument.item())
             return _zero_dim.setdefault(argument.dtype, _Token(argument.dtype))
         if kind is complex:
@@ -295,7 +316,7 @@ class Window:
         parent = self.state
         state = State(parent, op, args, kwargs, outputs, user_place())
         if parent.first is None:
-            parent.first_key, parent.first = key, state
+            parent.first_key, parent.first = list(key), state
         elif self.diverged is None:
             self.diverged = (parent.first, state)
         parent.children[key] = state
