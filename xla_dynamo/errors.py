@@ -25,3 +25,7 @@ class CompileError(XlaDynamoError):
 
 class DeviceUnavailable(XlaDynamoError):
     """The PJRT platform asked for does not exist or cannot be initialised here."""
+
+
+class NotAvailable(XlaDynamoError, NotImplementedError):
+    """A name of torch_xla that cannot do its work here; the message says what to use instead."""

@@ -1,11 +1,92 @@
-"""What of PyTorch has to know about the device `xla`: the one place that sets it, and undoes it."""
+"""What of PyTorch has to know about the device `xla`: the one place that sets it, and undoes it.
+
+Private API met here: torch._register_device_module, torch.random._seed_custom_device,
+torch.utils._foreach_utils._get_foreach_kernels_supported_devices and who imported it.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import device_module, random
+
+_FOREACH_USERS = ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils")
+_undo: list[Callable[[], None]] = []
+
 
 def install() -> None:
-    """Tell PyTorch."""
+    """Tell PyTorch; a second call does nothing."""
+    if _undo:
+        return
+    _register_module()
+    _seed_with_pytorch()
+    _allow_foreach()
+    _default_platform()
 
 
 def uninstall() -> None:
-    """Undo install()."""
+    """Undo install(), last first."""
+    while _undo:
+        _undo.pop()()
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    _undo.append(lambda: setattr(owner, name, original))
+
+
+def _register_module() -> None:
+    """torch.xla: what torch.utils.checkpoint and torch.random.fork_rng ask for the random state."""
+    torch._register_device_module("xla", device_module)
+
+    def remove() -> None:
+        del torch.xla  # type: ignore[attr-defined]
+        del sys.modules["torch.xla"]
+
+    _undo.append(remove)
+
+
+def _seed_with_pytorch() -> None:
+    """torch.manual_seed and torch.seed seed the xla devices too."""
+    original = torch.random._seed_custom_device
+
+    def seed(seed: int) -> None:
+        original(seed)
+        random.seed_all(seed)
+
+    _replace(torch.random, "_seed_custom_device", seed)
+
+
+def _allow_foreach() -> None:
+    """Optimizers take their foreach form on xla: a dozen recorded ops, not a dozen a parameter."""
+    name = "_get_foreach_kernels_supported_devices"
+    original = getattr(importlib.import_module(_FOREACH_USERS[0]), name)
+
+    def supported() -> list[str]:
+        return [*original(), "xla"]
+
+    for module in _FOREACH_USERS:
+        owner = importlib.import_module(module)
+        if hasattr(owner, name):
+            _replace(owner, name, supported)
+
+
+def _default_platform() -> None:
+    """PJRT_DEVICE names the platform, as importing torch_xla leaves it."""
+    if "PJRT_DEVICE" in os.environ:
+        return
+    from . import devices
+
+    os.environ["PJRT_DEVICE"] = devices.hardware()
+
+    def remove() -> None:
+        os.environ.pop("PJRT_DEVICE", None)
+
+    _undo.append(remove)

@@ -1,21 +1,256 @@
-"""torch_xla.core.xla_model: devices, the barrier, collectives."""
+"""torch_xla.core.xla_model, of every generation: devices, the barrier, collectives, saving.
+
+Names that later versions deprecated or removed work silently. This process is the only replica:
+ordinal 0 of 1.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
 
 import torch
 
-from xla_dynamo.compat import device as lazy_device
-from xla_dynamo.compat import execute
+from xla_dynamo.compat import barrier, devices, memory, random
+from xla_dynamo.compat.values import value_of
+
+from ._collectives import REDUCE_AND as REDUCE_AND
+from ._collectives import REDUCE_MAX as REDUCE_MAX
+from ._collectives import REDUCE_MIN as REDUCE_MIN
+from ._collectives import REDUCE_MUL as REDUCE_MUL
+from ._collectives import REDUCE_OR as REDUCE_OR
+from ._collectives import REDUCE_SUM as REDUCE_SUM
+from ._collectives import CollectiveContext as CollectiveContext
+from ._collectives import all_gather as all_gather
+from ._collectives import all_gather_bucketized as all_gather_bucketized
+from ._collectives import all_reduce as all_reduce
+from ._collectives import all_to_all as all_to_all
+from ._collectives import broadcast_master_param as broadcast_master_param
+from ._collectives import collective_broadcast as collective_broadcast
+from ._collectives import collective_permute as collective_permute
+from ._collectives import do_on_ordinals as do_on_ordinals
+from ._collectives import mesh_reduce as mesh_reduce
+from ._collectives import recv as recv
+from ._collectives import reduce_scatter as reduce_scatter
+from ._collectives import reduce_scatter_bucketized as reduce_scatter_bucketized
+from ._collectives import rendezvous as rendezvous
+from ._collectives import send as send
+from ._collectives import set_replication as set_replication
+from ._collectives import xla_rendezvous as xla_rendezvous
+from ._optimizer import all_reduce_bucketized_gradients as all_reduce_bucketized_gradients
+from ._optimizer import fetch_gradients as _fetch_gradients  # noqa: F401
+from ._optimizer import optimizer_step as optimizer_step
+from ._optimizer import reduce_gradients as reduce_gradients
+from ._reporting import RateTracker as RateTracker
+from ._reporting import TestStepMetrics as TestStepMetrics
+from ._reporting import TrainStepMetrics as TrainStepMetrics
+from ._reporting import get_log_fn as get_log_fn
+from ._transfer import ToXlaTensorArena as ToXlaTensorArena
+from ._transfer import is_xla_tensor as is_xla_tensor
+from ._transfer import save as save
+from ._transfer import to_cpu as _maybe_convert_to_cpu  # noqa: F401
+from ._transfer import to_device as send_cpu_data_to_device  # noqa: F401
+
+Device = devices.Named
 
 
 def xla_device(n: int | None = None, devkind: Any = None) -> torch.device:
-    """The xla device."""
-    return torch.device("xla", 0)
+    """Device `n` (default: the thread's default device), which becomes the thread's default.
+
+    A number beyond the devices of this host, as scripts for eight TPU cores have it, is folded
+    onto them, with one warning. With `devkind` numbers count from 1, as on a TPU host of XRT, where
+    0 was the CPU.
+    """
+    if n is None:
+        return devices.set_default(devices.default())
+    count = devices.count()
+    index = n - 1 if devkind is not None and n > 0 else n
+    if index >= count:
+        warnings.warn(
+            f"xla_device(n={n}) is xla:{index % count} here: this host has {count} xla device(s)",
+            stacklevel=2,
+        )
+    return devices.set_default(index % count)
+
+
+def get_xla_supported_devices(
+    devkind: Any = None, max_devices: int | None = None
+) -> list[str] | None:
+    """The devices as strings, at most `max_devices`; None if none is of a kind in `devkind`."""
+    if isinstance(devkind, int):  # the last versions have only max_devices
+        devkind, max_devices = None, devkind
+    kinds = [devkind] if isinstance(devkind, str) else devkind
+    if kinds and devices.hardware() not in kinds:
+        return None
+    return [str(device) for device in devices.devices()[:max_devices]]
+
+
+def xla_real_devices(of: Sequence[Device] | None = None) -> list[str]:
+    """The names of the hardware: ["CPU:0"]."""
+    return [devices.real(device) for device in (devices.devices() if of is None else of)]
+
+
+def xla_device_hw(device: Device) -> str:
+    """ "CPU", "TPU", "CUDA", ..."""
+    return devices.hardware()
+
+
+def xla_device_kind(device: Device | None = None) -> str:
+    """The vendor's name of the device, such as "TPU v5 lite"."""
+    return devices.client_device(device).device_kind
+
+
+def xla_replication_devices(local_devices: Sequence[Device] | None = None) -> list[str]:
+    """The hardware names of the devices that run replicas.
+
+    Raises:
+        RuntimeError: they are not all devices of this host.
+    """
+    chosen = devices.devices() if local_devices is None else local_devices
+    if len(chosen) != devices.count():
+        raise RuntimeError(
+            f"Cannot replicate if number of devices ({len(chosen)}) is different from "
+            f"{devices.count()}"
+        )
+    return xla_real_devices(chosen)
+
+
+def parse_xla_device(device: Device) -> tuple[str, int] | None:
+    """("CPU", 0) of "CPU:0" or ("xla", 0) of "xla:0"; None if it is no such name."""
+    kind, _, index = str(device).partition(":")
+    return (kind, int(index)) if kind in ("xla", devices.hardware()) and index.isdigit() else None
+
+
+def xrt_world_size(defval: int = 1) -> int:
+    """The number of replicas."""
+    return 1
+
+
+def get_ordinal(defval: int = 0) -> int:
+    """The number of this replica."""
+    return 0
+
+
+def get_local_ordinal(defval: int = 0) -> int:
+    """The number of this replica on its host."""
+    return 0
+
+
+def is_master_ordinal(local: bool = True) -> bool:
+    """Whether this is replica 0 (of its host)."""
+    return True
+
+
+def master_print(
+    *args: Any, fd: TextIO | None = None, local: bool = False, flush: bool = False
+) -> None:
+    """print on replica 0; a stream may be the second argument, as it was in 2019."""
+    if fd is None and len(args) == 2 and hasattr(args[1], "write"):
+        args, fd = args[:1], args[1]
+    print(*args, file=fd or sys.stdout, flush=flush)
 
 
 def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
-    """The barrier."""
-    for window in lazy_device.windows():
-        execute.cut(window)
+    """End the step: launch what is pending on the thread's default device, run step closures."""
+    barrier.mark_step(wait=wait)
+
+
+def add_step_closure(
+    closure: Callable[..., Any], args: Sequence[Any] = (), run_async: bool = False
+) -> None:
+    """Call closure(*args) after the next barrier; with run_async, in a worker thread."""
+    barrier.add_closure(lambda: closure(*args), asynchronous=run_async)
+
+
+def _run_step_closures() -> None:
+    barrier.run_closures()
+
+
+def wait_device_ops(devices: Sequence[Device] = ()) -> None:
+    """Return when what was launched on these devices (default: all) is done."""
+    barrier.wait_for(devices)
+
+
+def unlazy(tensors: Sequence[torch.Tensor]) -> None:
+    """Compute these tensors and wait for them."""
+    barrier.sync(tensors)
+
+
+def optimization_barrier_(tensors: list[torch.Tensor]) -> None:
+    """Nothing: one program per step leaves XLA nothing to reorder across."""
+
+
+def check_view_sharing(obj: Any) -> None:
+    """Check that no two tensors in a nested structure share memory.
+
+    Raises:
+        RuntimeError: two do.
+    """
+    seen: dict[int, torch.Tensor] = {}
+
+    def check(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        for tensor in tensors:
+            other = seen.setdefault(tensor.untyped_storage()._cdata, tensor)
+            if other is not tensor:
+                raise RuntimeError(
+                    f"Tensor {tensor.dtype}{list(tensor.shape)} is sharing a view with tensor "
+                    f"{other.dtype}{list(other.shape)}"
+                )
+        return tensors
+
+    ToXlaTensorArena(check, lambda v: type(v) is torch.Tensor).transform(obj)
+
+
+def get_stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
+    """The StableHLO text of the pending program that computes `tensors` (default: everything)."""
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.stablehlo(tensors)
+
+
+def get_stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
+    """`get_stablehlo` as MLIR bytecode."""
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.stablehlo_bytecode(tensors)
+
+
+def set_rng_state(seed: int, device: Device | None = None) -> None:
+    """Set the random state of a device: the same number gives the same stream."""
+    random.set_state(devices.index_of(device), seed)
+
+
+def get_rng_state(device: Device | None = None) -> int:
+    """The random state of a device."""
+    return random.get_state(devices.index_of(device))
+
+
+@contextlib.contextmanager
+def fork_rng(device: Device | None = None, enabled: bool = True) -> Iterator[None]:
+    """A block after which the device's random state is what it was before."""
+    before = get_rng_state(device)
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(before, device)
+
+
+def get_memory_info(device: Device | None = None) -> dict[str, int]:
+    """Bytes in use, their limit and peak on a device, by the names of every version."""
+    return memory.info(devices.index_of(device))
+
+
+def _xla_real_device(device: Device) -> str:
+    return devices.real(device)
+
+
+def _get_all_reduce_token() -> tuple[None, None]:
+    return None, None
+
+
+def _is_pending(tensor: torch.Tensor) -> bool:
+    return value_of(tensor).array is None

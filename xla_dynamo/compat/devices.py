@@ -1,0 +1,92 @@
+"""Numbers and names of the lazy devices, and the default one of each thread.
+
+torch.device("xla:0")  <->  "xla:0"  <->  "CPU:0", the name of the hardware
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from typing import Any
+
+import torch
+
+Named = torch.device | str | int
+
+# PJRT platform -> torch_xla's name of the hardware.
+_HARDWARE = {"cpu": "CPU", "tpu": "TPU", "cuda": "CUDA", "gpu": "CUDA", "rocm": "ROCM"}
+_thread = threading.local()
+
+
+@functools.cache
+def count() -> int:
+    """How many devices this process has.
+
+    Raises:
+        DeviceUnavailable: the platform cannot be initialised here.
+    """
+    from xla_dynamo.backend.runtime import pjrt
+
+    return pjrt.device_count(pjrt.default_platform(), asynchronous=True)
+
+
+def devices() -> list[torch.device]:
+    """Every device of this process."""
+    return [torch.device("xla", index) for index in range(count())]
+
+
+def hardware() -> str:
+    """ "CPU", "TPU", "CUDA", ...: what the devices are."""
+    from xla_dynamo.backend.runtime import pjrt
+
+    platform = pjrt.default_platform()
+    return _HARDWARE.get(platform, platform.upper())
+
+
+def client_device(device: Named | None = None) -> Any:
+    """The PJRT device behind a lazy device."""
+    from xla_dynamo.backend.runtime import pjrt
+
+    return pjrt.device(pjrt.default_platform(), index_of(device), asynchronous=True)
+
+
+def default() -> torch.device:
+    """The default device of the calling thread; at first xla:0."""
+    return torch.device("xla", getattr(_thread, "index", 0))
+
+
+def set_default(device: Named) -> torch.device:
+    """Make `device` the default of the calling thread.
+
+    Raises:
+        ValueError: it is not an xla device.
+        IndexError: it does not exist.
+    """
+    index = index_of(device)
+    if index >= count():
+        names = [str(found) for found in devices()]
+        raise IndexError(f"Device index {index} out of range in {names}")
+    _thread.index = index
+    return torch.device("xla", index)
+
+
+def index_of(device: Named | None = None) -> int:
+    """The number of a device given as torch.device, "xla:1", "xla", "TPU:1" or 1; None: default.
+
+    Raises:
+        ValueError: it is no xla device.
+    """
+    if device is None:
+        return default().index
+    if isinstance(device, int):
+        return device
+    match = re.fullmatch(r"(\w+)(?::(\d+))?", str(device))
+    if match is None or match[1] not in ("xla", hardware()):
+        raise ValueError(f"{device} is not an xla device: they are {[str(d) for d in devices()]}")
+    return int(match[2]) if match[2] else default().index
+
+
+def real(device: Named) -> str:
+    """ "CPU:0" for xla:0 on a machine without accelerator."""
+    return f"{hardware()}:{index_of(device)}"

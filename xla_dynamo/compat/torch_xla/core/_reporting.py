@@ -1,0 +1,140 @@
+"""What training scripts print: rates, and the lines of the scripts of 2019."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+_SMOOTHING = 0.4
+
+
+class RateTracker:
+    """Counts per second: over the last interval, smoothed, and over all time.
+
+    smooth_factor: weight of the earlier rate; by default RATE_TRACKER_SMOOTHING, or 0.4.
+    """
+
+    def __init__(self, smooth_factor: float | None = None) -> None:
+        if smooth_factor is None:
+            smooth_factor = float(os.environ.get("RATE_TRACKER_SMOOTHING", _SMOOTHING))
+        self._smoothing = smooth_factor
+        self._start = self._since = time.time()
+        self._rate: float | None = None
+        self._before = self._count = 0.0
+
+    def add(self, count: float) -> None:
+        """Count more."""
+        self._count += count
+
+    def rate(self) -> float:
+        """The rate since the last call, smoothed with the earlier ones; starts a new interval."""
+        now = time.time()
+        if now <= self._since:
+            return 0.0
+        rate = self._count / (now - self._since)
+        if self._rate is not None:
+            rate = (1 - self._smoothing) * rate + self._smoothing * self._rate
+        self._before += self._count
+        self._count, self._since, self._rate = 0.0, now, rate
+        return rate
+
+    def global_rate(self) -> float:
+        """The rate since the start."""
+        elapsed = time.time() - self._start
+        return (self._before + self._count) / elapsed if elapsed > 0 else 0.0
+
+
+class TrainStepMetrics:
+    """A line on one training step."""
+
+    LOG_FORMAT = (
+        "Train Epoch: {epoch} [{samples}/{total} ({percent:.0f}%)]\t"
+        "Loss: {loss:.6f}\tSamples/sec: {rate:.1f}"
+    )
+
+    def __init__(
+        self,
+        epoch: int,
+        num_cores: int,
+        batch_number: int,
+        num_batches: int,
+        batch_size: int,
+        loss: Any,
+        examples_per_sec: float,
+        global_step: int,
+    ) -> None:
+        self._line = self.LOG_FORMAT.format(
+            epoch=epoch,
+            samples=num_cores * (batch_number + 1) * batch_size,
+            total=num_batches * batch_size,
+            percent=100.0 * batch_number * num_cores / num_batches,
+            loss=float(loss),
+            rate=examples_per_sec,
+        )
+        self._scalars = {"loss": float(loss), "global_step/sec": examples_per_sec / batch_size}
+        self._step = global_step
+
+    def write_summary(self, writer: Any) -> None:
+        """Add the numbers to a TensorBoard writer, if there is one."""
+        if writer:
+            for name, value in self._scalars.items():
+                writer.add_scalar(name, value, self._step)
+
+    def __repr__(self) -> str:
+        return self._line
+
+
+class TestStepMetrics:
+    """A line on the evaluation of an epoch."""
+
+    __test__ = False  # pytest takes the name for a test
+    LOG_FORMAT = (
+        "\nTest set: Average loss: {loss:.4f}, Accuracy: {correct}/{count} ({accuracy:.2f}%), "
+        "Samples/sec: {rate:.1f}\n"
+    )
+
+    def __init__(
+        self, loss: Any, correct: int, count: int, examples_per_sec: float, global_step: int
+    ) -> None:
+        self._accuracy = 100.0 * correct / count
+        self._step = global_step
+        self._line = self.LOG_FORMAT.format(
+            loss=float(loss),
+            correct=correct,
+            count=count,
+            accuracy=self._accuracy,
+            rate=examples_per_sec,
+        )
+
+    def write_summary(self, writer: Any) -> None:
+        """Add the accuracy to a TensorBoard writer, if there is one."""
+        if writer:
+            writer.add_scalar("accuracy", self._accuracy, self._step)
+
+    def __repr__(self) -> str:
+        return self._line
+
+
+def get_log_fn(
+    logdir: str | None = None, custom_log_fn: Callable[[Any], Any] = print
+) -> Callable[[Any], None]:
+    """A function that prints its argument, and writes step metrics to TensorBoard in `logdir`."""
+    writer = _summary_writer(logdir) if logdir else None
+
+    def log(result: Any) -> None:
+        if isinstance(result, (TrainStepMetrics, TestStepMetrics)):
+            result.write_summary(writer)
+            result = str(result)
+        custom_log_fn(result)
+
+    return log
+
+
+def _summary_writer(logdir: str) -> Any:
+    try:
+        from tensorboardX import SummaryWriter  # type: ignore[import-not-found]
+    except ImportError:
+        from torch.utils.tensorboard import SummaryWriter
+    return SummaryWriter(logdir)
