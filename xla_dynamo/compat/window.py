@@ -10,6 +10,8 @@ Numbers that change from step to step are not part of the path: they are inputs 
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -44,35 +46,67 @@ class Number:
 class State:
     """A node of the trie: the op that led here, and what can follow.
 
-    args, kwargs: the op's arguments with `Ref`s for values and `Number`s for scalar inputs.
+    key: the edge that leads here: the op and what stands for its arguments, of which the first
+        `positional` are not named.
+    scalars: how many numbers the window had collected before this op.
     place: the user's line that first recorded it.
     programs: what runs the window that ends here, by which results live and inputs die.
     """
 
     __slots__ = (
-        "args", "children", "first", "first_key", "kwargs", "op", "outputs", "parent", "place",
-        "programs",
+        "children", "first", "first_key", "key", "outputs", "parent", "place", "positional",
+        "programs", "scalars",
     )  # fmt: skip
 
     def __init__(
         self,
         parent: State | None,
-        op: Op | None,
-        args: Any,
-        kwargs: Any,
+        key: tuple[Any, ...],
+        positional: int,
+        scalars: int,
         outputs: Outputs,
         place: Place | None,
     ) -> None:
         self.parent = parent
-        self.op = op
-        self.args = args
-        self.kwargs = kwargs
+        self.key = key
+        self.positional = positional
+        self.scalars = scalars
         self.outputs = outputs
         self.place = place
         self.first_key: Any = None  # most states have one child: compare before hashing
         self.first: State | None = None
         self.children: dict[Any, State] = {}
         self.programs: dict[Any, Any] = {}
+
+    @property
+    def op(self) -> Op:
+        return self.key[0]
+
+    @property
+    def args(self) -> list[Any]:
+        """The positional arguments: `Ref`s for values, `Number`s for scalar inputs."""
+        return self._arguments()[0]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        return self._arguments()[1]
+
+    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        places = itertools.count(self.scalars)
+
+        def value_of(item: Any) -> Any:
+            if type(item) is tuple:
+                return [value_of(part) for part in item]
+            if type(item) is _Token:
+                return Number(next(places), item.value) if item.number else item.value
+            return item
+
+        split = 1 + self.positional
+        args = [value_of(item) for item in self.key[1:split]]
+        named = self.key[split:]
+        return args, {
+            name: value_of(item) for name, item in zip(named[::2], named[1::2], strict=True)
+        }
 
     def path(self) -> list[State]:
         """The states from the first op of the window to this one."""
@@ -89,19 +123,24 @@ class ForeignTensor(Exception):
 
 
 class _Token:
-    """A static argument that would equal another one of a different type."""
+    """What stands in a key for a number of the window, or for a constant that would equal another.
 
-    __slots__ = ("value",)
+    value: the constant, or of a number its dtype, or int or float.
+    """
 
-    def __init__(self, value: Any) -> None:
+    __slots__ = ("number", "value")
+
+    def __init__(self, value: Any, number: bool = False) -> None:
         self.value = value
+        self.number = number
 
     def __repr__(self) -> str:
         return repr(self.value)
 
 
 _TRUE, _FALSE = _Token(True), _Token(False)
-_FLOAT, _INT = _Token("float"), _Token("int")
+_FLOAT, _INT = _Token(float, number=True), _Token(int, number=True)
+_constants: dict[str, _Token] = {}  # 1.0 == 1 == True, and -0.0 == 0.0
 _wrapper: Any = torch.Tensor._make_wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
 _EMPTY = describe(torch.ops.aten.zeros.default)
@@ -118,7 +157,7 @@ class Window:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.lock = threading.RLock()
-        self.root = State(None, None, (), {}, None, None)
+        self.root = State(None, (), 0, 0, None, None)
         self.states = 0
         self.clear()
 
@@ -237,7 +276,7 @@ class Window:
     def _number(self, op: Op, number: Any) -> Any:
         token = _FLOAT if type(number) is float else _INT
         if number in (0, 1) and op.func in FILLS:
-            return (token, number, str(number))
+            return _constant(number)
         self.scalars.append(number)
         return token
 
@@ -255,18 +294,18 @@ class Window:
             if numbers:
                 self.scalars.append(argument)
                 return _FLOAT if kind is float else _INT
-            return repr(argument) if kind is float else argument
+            return _constant(argument) if kind is float else argument
         if isinstance(argument, (list, tuple)):
             return tuple([self._token(item, numbers) for item in argument])
         if isinstance(argument, torch.Tensor):
             if argument.dim() > 0 or argument.is_complex():
                 raise ForeignTensor
             self.scalars.append(argument.item())
-            return _zero_dim.setdefault(argument.dtype, _Token(argument.dtype))
+            return _zero_dim.setdefault(argument.dtype, _Token(argument.dtype, number=True))
         if kind is complex:
-            return ("complex", repr(argument))
+            return _constant(argument)
         if kind is torch.Generator:
-            return "generator"
+            return None
         return argument
 
     def adopt(self, value: Value) -> None:
@@ -285,11 +324,11 @@ class Window:
 
     def _fill(self, value: Value) -> None:
         """Make what torch.empty gave a value of this window: zeros."""
-        key = (_EMPTY, value.meta)
+        shape = tuple(value.meta.shape)
+        key = (_EMPTY, shape, "dtype", value.meta.dtype)
         state = self.state.children.get(key)
         if state is None:
-            shape, dtype = list(value.meta.shape), value.meta.dtype
-            state = self._add(key, _EMPTY, (shape,), {"dtype": dtype}, value.meta)
+            state = self._add(key, 1, len(self.scalars), value.meta)
         self.state = state
         value.ref = _result(len(self.values))
         value.stamp = self.stamp
@@ -306,15 +345,11 @@ class Window:
         outputs = inference.infer(self._described(key), op, args, kwargs)
         if outputs is inference.EAGER:
             return outputs
-        template = _Template(self, op, len(self.scalars))
-        named = {name: template.of(value, name in op.scalars) for name, value in kwargs.items()}
-        listed = [template.of(value, i in op.scalars) for i, value in enumerate(args)]
-        template.number(listed, named)
-        return self._add(key, op, tuple(listed), named, outputs)
+        return self._add(key, len(args), len(self.scalars) - _numbers_in(key), outputs)
 
-    def _add(self, key: Any, op: Op, args: Any, kwargs: Any, outputs: Outputs) -> State:
+    def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
         parent = self.state
-        state = State(parent, op, args, kwargs, outputs, user_place())
+        state = State(parent, key, positional, scalars, outputs, user_place())
         if parent.first is None:
             parent.first_key, parent.first = list(key), state
         elif self.diverged is None:
@@ -345,49 +380,20 @@ class Window:
         return type(outputs)([self._leaves(output) for output in outputs])
 
 
-class _Template:
-    """Builds the arguments that a state keeps: values by name, numbers by place."""
+def _constant(value: complex) -> _Token:
+    text = repr(value)
+    return _constants.get(text) or _constants.setdefault(text, _Token(value))
 
-    def __init__(self, window: Window, op: Op, scalars: int) -> None:
-        self._window = window
-        self._op = op
-        self._end = scalars
-        self._numbers: list[Number] = []
 
-    def of(self, argument: Any, numbers: bool) -> Any:
-        """The argument as a state keeps it."""
-        kind = type(argument)
-        if kind is Leaf:
-            return argument.value.ref
-        if isinstance(argument, (list, tuple)):
-            return [self.of(item, numbers) for item in argument]
-        if isinstance(argument, torch.Tensor):
-            return self._number(argument.dtype)
-        constant = argument in (0, 1) and self._op.func in FILLS if numbers else True
-        if kind in (int, float) and not constant:
-            return self._number(kind)
-        return None if kind is torch.Generator else argument
-
-    def _number(self, dtype: torch.dtype | type) -> Number:
-        self._numbers.append(Number(0, dtype))
-        return self._numbers[-1]
-
-    def number(self, args: Any, kwargs: Any) -> None:
-        """Give the numbers their places, in the order in which the window collected them."""
-        ordered: list[Number] = []
-
-        def walk(item: Any) -> None:
-            if type(item) is Number:
-                ordered.append(item)
-            elif isinstance(item, list):
-                for part in item:
-                    walk(part)
-
-        for item in (*args, *kwargs.values()):
-            walk(item)
-        first = self._end - len(ordered)
-        for offset, number in enumerate(ordered):
-            number.index = first + offset
+def _numbers_in(key: tuple[Any, ...]) -> int:
+    """How many numbers of the window an op takes."""
+    count = 0
+    for item in key:
+        if type(item) is _Token:
+            count += item.number
+        elif type(item) is tuple:
+            count += _numbers_in(item)
+    return count
 
 
 def _result(number: int) -> Ref:
@@ -406,16 +412,19 @@ def next_seed(window: Window, kwargs: Any) -> int:
     return random.next_seed(window)
 
 
-_LIBRARY = tuple(
-    {path.rsplit("/", 1)[0] + "/" for path in (torch.__file__, __file__.rsplit("/", 1)[0])}
-)
+_LIBRARY = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+_is_library: dict[str, bool] = {}
 
 
 def user_place() -> Place | None:
     """The innermost line outside PyTorch and this package."""
     frame = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_LIBRARY):
+        file = frame.f_code.co_filename
+        library = _is_library.get(file)
+        if library is None:
+            library = _is_library[file] = file.startswith(_LIBRARY)
+        if not library:
             return frame.f_code, frame.f_lineno
         frame = frame.f_back
     return None
