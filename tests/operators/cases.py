@@ -28,7 +28,7 @@ DTYPES = (
 )
 DIRECTIONS = ("forward", "backward")
 # How many samples a case runs where not all of them: spread evenly over those that there are.
-SAMPLES = {"forward": 8, "backward": 12}
+SAMPLES = {"forward": 4, "backward": 6}
 
 
 @dataclass(frozen=True, order=True)
