@@ -6,6 +6,8 @@ user's program, why, and what to do about it.
 
 from __future__ import annotations
 
+import torch
+
 
 class XlaDynamoError(RuntimeError):
     """Root of all errors raised by xla_dynamo."""
@@ -29,3 +31,7 @@ class DeviceUnavailable(XlaDynamoError):
 
 class NotAvailable(XlaDynamoError, NotImplementedError):
     """A name of torch_xla that cannot do its work here; the message says what to use instead."""
+
+
+class OutOfMemory(XlaDynamoError, torch.OutOfMemoryError):
+    """A program or a tensor does not fit into the memory of its device."""

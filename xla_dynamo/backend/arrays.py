@@ -48,7 +48,7 @@ def compile_arrays(
     try:
         return compile_executable(graph, request, device, _aliases(graph, donated))
     except (CompileError, UnsupportedOp) as error:
-        if request.options.fallback == "error":
+        if request.options.fallback == "error" or "RESOURCE_EXHAUSTED" in str(error):
             raise
         metrics.warn_once(
             ("graph", str(error)),

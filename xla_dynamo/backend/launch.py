@@ -115,6 +115,7 @@ def compile_executable(
     lowered = lower(graph, target, keep_text=keep_text, aliases=aliases)
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)
+    executable.aliases = len(aliases)
     done = time.perf_counter()
     nodes = fx_graph.calls(graph)
     shapes = tuple(_describe(node.meta["val"]) for node in fx_graph.placeholders(graph))

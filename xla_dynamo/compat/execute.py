@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import graph, metrics
+from . import graph, memory, metrics
 from .values import Array, Value, meta
-from .window import State, Window
+from .window import Window
+
 
 def _references(values: list[Value]) -> list[int]:
     count = sys.getrefcount
@@ -37,6 +38,7 @@ class Program:
     scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
     seeds: which of the window's random ops it runs.
     results: which of the window's values it computes.
+    watch: which of the results tells that it has ended: a small one.
     """
 
     run: Callable[[list[Array]], Sequence[Array]]
@@ -44,6 +46,7 @@ class Program:
     scalars: tuple[tuple[Any, tuple[int, ...]], ...]
     seeds: tuple[int, ...]
     results: tuple[int, ...]
+    watch: int = 0
 
 
 def cut(window: Window) -> bool:
@@ -56,12 +59,15 @@ def cut(window: Window) -> bool:
         live = tuple([i for i, n in enumerate(_references(window.values)) if n > held])
         dead = tuple([i for i, n in enumerate(_references(window.inputs)) if n == held])
         program = window.state.programs.get((live, dead))
-        if program is None:
-            program = graph.program(window, live, dead)
-            window.state.programs[live, dead] = program
-        else:
-            metrics.count("CachedCompile")
-        _launch(window, program)
+        try:
+            if program is None:
+                program = graph.program(window, live, dead)
+                window.state.programs[live, dead] = program
+            else:
+                metrics.count("CachedCompile")
+            _launch(window, program)
+        except Exception as error:
+            memory.reraise(error, window)
         window.clear()
         return True
 
@@ -82,31 +88,30 @@ def _launch(window: Window, program: Program) -> None:
         value = values[i]
         value.array = array
         value.stamp = None
-    metrics.sample("ExecuteTime", time.perf_counter_ns() - start)
+    metrics.launched(window, program, start, results)
 
 
 def device_of(window: Window) -> Any:
     """The PJRT device of a window."""
-    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+    from xla_dynamo.backend.runtime import pjrt
 
     return pjrt.device(pjrt.default_platform(), window.device.index, asynchronous=True)
 
 
 def put(host: np.ndarray, device: Any) -> Array:
     """A NumPy array copied to a device."""
-    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+    from xla_dynamo.backend.runtime import pjrt
 
     return pjrt.put(host, device)
 
 
 def upload(window: Window, host: torch.Tensor) -> Value:
     """A CPU tensor's value on the device; the tensor may change afterwards."""
-    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+    from xla_dynamo.backend.runtime import pjrt
 
     start = time.perf_counter_ns()
     array = pjrt.upload(host.detach(), device_of(window))
-    metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start)
-    metrics.sample("InboundData", host.nbytes)
+    metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
     return Value(meta(host.shape, host.dtype), window, array=array)
 
 
@@ -124,11 +129,13 @@ def materialize(value: Value) -> Array:
 
 def download(value: Value) -> torch.Tensor:
     """A value as a new CPU tensor; waits for it."""
-    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+    from xla_dynamo.backend.runtime import pjrt
 
     array = materialize(value)
     start = time.perf_counter_ns()
-    host = pjrt.download(array)
-    metrics.sample("TransferFromDeviceTime", time.perf_counter_ns() - start)
-    metrics.sample("OutboundData", host.nbytes)
+    try:
+        host = pjrt.download(array)
+    except Exception as error:
+        memory.reraise(error, value.home)
+    metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
     return host

@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.backend import arrays, fx_graph, prng
 from xla_dynamo.backend.decompositions import decompositions
 from xla_dynamo.backend.expand import replace
-from xla_dynamo.backend.launch import Request
 from xla_dynamo.backend.lowering.registry import draws
 
 from . import execute, explain, inference, metrics, scalars
@@ -230,12 +229,19 @@ class Builder:
         if not seeds:
             graph.erase_node(self._keys)
         donated = {position for position, i in enumerate(inputs) if i in dead}
-        request = explain.request(window)
+        request = explain.request(window, (live, dead))
         device = execute.device_of(window)
         with metrics.timed("CompileTime"):
             run = arrays.compile_arrays(graph, request, device, donated, metrics.count_fallback)
-        metrics.count("UncachedCompile")
-        return execute.Program(_boxed(run), tuple(inputs), tuple(vectors), seeds, tuple(live))
+        metrics.compiled(window, run)
+        watch = min(range(len(live)), default=0, key=lambda i: self._size(live[i]))
+        return execute.Program(
+            _boxed(run), tuple(inputs), tuple(vectors), seeds, tuple(live), watch
+        )
+
+    def _size(self, value: int) -> int:
+        node = self._values[value]
+        return node.meta["val"].numel() if node is not None else 0
 
     def _used(self, nodes: Sequence[Node]) -> list[int]:
         used = []
@@ -248,7 +254,7 @@ class Builder:
 
 
 def _boxed(run: Callable[..., Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
-    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+    from xla_dynamo.backend.runtime import pjrt
 
     if isinstance(run, pjrt.Executable):
         return lambda arrays: run(*arrays)

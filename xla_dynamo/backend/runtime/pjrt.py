@@ -108,6 +108,7 @@ class Executable:
     def __init__(self, loaded: Any, device: Device, inputs: Sequence[Any], outputs: Sequence[Any]):
         self.loaded = loaded
         self.device = device
+        self.aliases = 0  # results that take over the memory of an argument
         self._sharding = jax.sharding.SingleDeviceSharding(device)
         self._inputs = len(inputs)
         self._outputs = [core.ShapedArray(*output) for output in outputs]
