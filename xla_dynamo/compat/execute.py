@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import graph, memory, metrics
+from . import graph, metrics, out_of_memory
 from .values import Array, Value, meta
 from .window import Window
 
@@ -49,12 +49,18 @@ class Program:
     watch: int = 0
 
 
+# Why no launch is allowed now, if none is: the text of the error (see settings.no_launches).
+refusal: str | None = None
+
+
 def cut(window: Window) -> bool:
     """Compile (if new) and launch everything that is pending; whether anything was."""
     with window.lock:
         if not window.values:
             window.clear()
             return False
+        if refusal is not None:
+            raise RuntimeError(refusal)
         held = _HELD
         live = tuple([i for i, n in enumerate(_references(window.values)) if n > held])
         dead = tuple([i for i, n in enumerate(_references(window.inputs)) if n == held])
@@ -67,7 +73,7 @@ def cut(window: Window) -> bool:
                 metrics.count("CachedCompile")
             _launch(window, program)
         except Exception as error:
-            memory.reraise(error, window)
+            out_of_memory.reraise(error, window)
         window.clear()
         return True
 
@@ -136,6 +142,6 @@ def download(value: Value) -> torch.Tensor:
     try:
         host = pjrt.download(array)
     except Exception as error:
-        memory.reraise(error, value.home)
+        out_of_memory.reraise(error, value.home)
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
     return host

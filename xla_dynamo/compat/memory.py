@@ -1,58 +1,34 @@
-"""An allocation that XLA refused -> an error that names what takes the memory."""
+"""Bytes on a device, as torch_xla reports them.
+
+A device that counts its memory (TPU, GPU) is asked. The CPU does not: there live arrays are counted,
+and the limit is the machine's memory.
+"""
 
 from __future__ import annotations
 
-import gc
-import re
-from typing import NoReturn
+import os
 
-from xla_dynamo.errors import OutOfMemory
-
-from . import explain
-from .units import show_bytes
-from .values import Meta, Value
-from .window import Window
-
-_REFUSED = re.compile(r"RESOURCE_EXHAUSTED|out of memory|OOM", re.IGNORECASE)
-_SHOWN = 5
+from . import devices
 
 
-def reraise(error: Exception, window: Window) -> NoReturn:
-    """Raise what compiling, launching or reading raised.
-
-    Raises:
-        OutOfMemory: XLA could not allocate; with the largest buffers of the device.
-        error: in every other case.
-    """
-    if isinstance(error, OutOfMemory) or not _REFUSED.search(str(error)):
-        raise error
-    raise OutOfMemory(
-        f"{window.device} out of memory. XLA says: {str(error).splitlines()[0]}\n"
-        f"The largest buffers of the program and of the tensors alive:\n{largest(window)}\n"
-        "Use a smaller batch, bfloat16 or torch.utils.checkpoint, and drop references to results "
-        "that are not needed before the barrier (del, detach())."
-    ) from error
+def info(index: int) -> dict[str, int]:
+    """{"bytes_used", "bytes_limit", "peak_bytes_used"} and, of 1.x, {"kb_free", "kb_total"}."""
+    device = devices.client_device(index)
+    stats = device.memory_stats() or _counted(device)
+    used, limit = stats["bytes_in_use"], stats["bytes_limit"]
+    return {
+        "bytes_used": used,
+        "bytes_limit": limit,
+        "peak_bytes_used": stats.get("peak_bytes_in_use", used),
+        "kb_free": (limit - used) // 1024,
+        "kb_total": limit // 1024,
+    }
 
 
-def largest(window: Window) -> str:
-    """The largest buffers of a device, one a line: size, shape, and the line that makes them."""
-    buffers: dict[int, tuple[Meta, str]] = {}
-    path = window.state.path()
-    if window.values:
-        metas = [(m, state) for state in path for m in explain.result_metas(state)]
-        for value, (meta, state) in zip(window.values, metas, strict=False):
-            made = f"{state.op}".removesuffix(".default")
-            buffers[id(value)] = meta, f"result of {made} at {explain.where(state.place)}"
-        for i, value in enumerate(window.inputs):
-            buffers[id(value)] = value.meta, f"input {i} of the program"
-    for found in gc.get_objects():
-        if type(found) is Value and found.home is window and found.array is not None:
-            buffers.setdefault(id(found), (found.meta, "a tensor that is alive"))
-    ordered = sorted(buffers.values(), key=lambda buffer: -size(buffer[0]))
-    lines = [f"  {show_bytes(size(meta))}  {meta}, {what}" for meta, what in ordered[:_SHOWN]]
-    return "\n".join(lines)
-
-
-def size(meta: Meta) -> int:
-    """Bytes of a tensor."""
-    return meta.shape.numel() * meta.dtype.itemsize
+def _counted(device: object) -> dict[str, int]:
+    live = device.client.live_buffers()  # type: ignore[attr-defined]
+    used = sum(array.nbytes for array in live if array.device == device)
+    return {
+        "bytes_in_use": used,
+        "bytes_limit": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }

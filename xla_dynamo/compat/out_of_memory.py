@@ -1,0 +1,58 @@
+"""An allocation that XLA refused -> an error that names what takes the memory."""
+
+from __future__ import annotations
+
+import gc
+import re
+from typing import NoReturn
+
+from xla_dynamo.errors import OutOfMemory
+
+from . import explain
+from .units import show_bytes
+from .values import Meta, Value
+from .window import Window
+
+_REFUSED = re.compile(r"RESOURCE_EXHAUSTED|out of memory|OOM", re.IGNORECASE)
+_SHOWN = 5
+
+
+def reraise(error: Exception, window: Window) -> NoReturn:
+    """Raise what compiling, launching or reading raised.
+
+    Raises:
+        OutOfMemory: XLA could not allocate; with the largest buffers of the device.
+        error: in every other case.
+    """
+    if isinstance(error, OutOfMemory) or not _REFUSED.search(str(error)):
+        raise error
+    raise OutOfMemory(
+        f"{window.device} out of memory. XLA says: {str(error).splitlines()[0]}\n"
+        f"The largest buffers of the program and of the tensors alive:\n{largest(window)}\n"
+        "Use a smaller batch, bfloat16 or torch.utils.checkpoint, and drop references to results "
+        "that are not needed before the barrier (del, detach())."
+    ) from error
+
+
+def largest(window: Window) -> str:
+    """The largest buffers of a device, one a line: size, shape, and the line that makes them."""
+    buffers: dict[int, tuple[Meta, str]] = {}
+    path = window.state.path()
+    if window.values:
+        metas = [(m, state) for state in path for m in explain.result_metas(state)]
+        for value, (meta, state) in zip(window.values, metas, strict=False):
+            made = f"{state.op}".removesuffix(".default")
+            buffers[id(value)] = meta, f"result of {made} at {explain.where(state.place)}"
+        for i, value in enumerate(window.inputs):
+            buffers[id(value)] = value.meta, f"input {i} of the program"
+    for found in gc.get_objects():
+        if type(found) is Value and found.home is window and found.array is not None:
+            buffers.setdefault(id(found), (found.meta, "a tensor that is alive"))
+    ordered = sorted(buffers.values(), key=lambda buffer: -size(buffer[0]))
+    lines = [f"  {show_bytes(size(meta))}  {meta}, {what}" for meta, what in ordered[:_SHOWN]]
+    return "\n".join(lines)
+
+
+def size(meta: Meta) -> int:
+    """Bytes of a tensor."""
+    return meta.shape.numel() * meta.dtype.itemsize
