@@ -6,6 +6,8 @@ PyTorch's own fake tensors infer shapes and dtypes, once for each signature. Wha
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import Any
 
 import torch
@@ -26,6 +28,25 @@ EAGER = object()
 _known: dict[Any, Any] = {}
 _fakes: dict[Meta, torch.Tensor] = {}
 mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+class _Quietly(threading.local, logging.Filter):
+    """Keeps PyTorch from logging a traceback for what is an ordinary error of the user's."""
+
+    quiet = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not self.quiet
+
+    def __enter__(self) -> None:
+        self.quiet = True
+
+    def __exit__(self, *error: object) -> None:
+        self.quiet = False
+
+
+_quietly = _Quietly()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quietly)
 
 
 def fake(of: Meta) -> torch.Tensor:
@@ -54,7 +75,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
     try:
-        with mode:
+        with _quietly, mode:
             result = op.func(*fake_args, **fake_kwargs)
         return _metas(result)
     except (
