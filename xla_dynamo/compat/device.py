@@ -20,6 +20,7 @@ import torch
 from . import lazy
 from .factories import register_factories
 from .inplace import register_inplace
+from .sequences import register_sequences
 from .values import Leaf
 from .window import Window
 
@@ -40,6 +41,7 @@ def install() -> None:
     library = torch.library.Library("aten", "IMPL", "AutogradXLA")
     _libraries.append(library)
     register_inplace(library, _redispatch)
+    register_sequences(library)
     allow_backward()
 
 
@@ -56,7 +58,35 @@ def _register_guard() -> None:
     )
     register.argtypes = [ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p]
     kind: Any = torch._C._autograd.DeviceType  # type: ignore[attr-defined]
-    register(ctypes.create_string_buffer(8), int(kind.XLA), guards[int(kind.Meta)])
+    guard = _guard_like(guards[int(kind.Meta)], int(kind.XLA))
+    register(ctypes.create_string_buffer(8), int(kind.XLA), ctypes.addressof(guard))
+
+
+_alive: list[Any] = []  # what C++ points to
+
+
+def _guard_like(guard: int, kind: int) -> Any:
+    """A C++ guard object: a copy of `guard` whose current device is the thread's xla device.
+
+    PyTorch asks for the current device where a program says "xla" without a number. In the table of
+    virtual functions getDevice() is the third; two words precede the first.
+    """
+
+    @ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)
+    def current(this: int) -> int:
+        from . import devices  # noqa: PLC0415
+
+        return kind | devices.default().index << 8  # c10::Device: two bytes, type and index
+
+    words = ctypes.c_void_p * 64
+    functions = ctypes.c_void_p.from_address(guard).value
+    assert functions is not None
+    word = ctypes.sizeof(ctypes.c_void_p)
+    table = words.from_buffer_copy(words.from_address(functions - 2 * word))
+    table[2 + 2] = ctypes.cast(current, ctypes.c_void_p).value
+    made = ctypes.c_void_p(ctypes.addressof(table) + 2 * word)
+    _alive.extend((current, table, made))
+    return made
 
 
 _Keys: Any = torch._C.DispatchKeySet
@@ -69,6 +99,12 @@ _TRACED = _USUAL | _Keys(_Key.Python)
 
 def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
     """Run `op` by the autograd kernel that a kernel of ours stands before."""
+    # A Python number in the place of a tensor arrives as a number.
+    taken = zip(op._schema.arguments, args, strict=False)
+    args = [
+        torch.tensor(value) if _is_number(value) and isinstance(kind.type, torch.TensorType) else value
+        for kind, value in taken
+    ]
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
     real = any(torch._is_functional_tensor(t) for t in (*tensors, *args[1:]) if _is_tensor(t))
     return op.redispatch(_FUNCTIONAL if real else _TRACED, *args, **kwargs)
@@ -76,6 +112,10 @@ def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
 
 def _is_tensor(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor)
+
+
+def _is_number(argument: Any) -> bool:
+    return isinstance(argument, (bool, int, float, complex))
 
 
 def allow_backward() -> None:
@@ -90,7 +130,11 @@ def allow_backward() -> None:
 
 def window(device: torch.device) -> Window:
     """The window of an xla device."""
-    index = device.index or 0
+    index = device.index
+    if index is None:
+        from . import devices  # noqa: PLC0415
+
+        index = devices.default().index
     found = _windows.get(index)
     if found is None:
         with _lock:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .ops import describe
-from .values import Value, meta, tensor
+from .values import Value, leaf_of, meta, tensor
 from .window import Window
 
 aten = torch.ops.aten
@@ -45,6 +45,7 @@ def register_factories(library: torch.library.Library, window: GetWindow) -> Non
     """Register the kernels; `window` finds the window of a device."""
     library.impl("empty.memory_format", _bound(_empty, window))
     library.impl("empty_strided", _bound(_empty_strided, window))
+    library.impl("_copy_from", _copy_from)
     for func in _RECORDED:
         name = f"{func._schema.name.removeprefix('aten::')}"
         overload = func._overloadname
@@ -77,6 +78,19 @@ def _empty_strided(
     device: Any = None, pin_memory: Any = None,
 ) -> torch.Tensor:  # fmt: skip
     return _empty(window, size, dtype, layout, device)
+
+
+def _copy_from(
+    source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
+    """torch.tensor(data, device=xla) fills, below functionalization, what `_empty` has just made."""
+    from xla_dynamo.compat import execute  # noqa: PLC0415
+
+    leaf = leaf_of(target)
+    assert leaf is not None
+    host = source.to(target.dtype).expand(target.shape)
+    leaf.value = execute.upload(leaf.value.home, host)
+    return target
 
 
 def _recorder(func: Any, window: GetWindow) -> Callable[..., Any]:

@@ -1,0 +1,5 @@
+"""The names of torch_xla, for the tests of this folder."""
+
+from __future__ import annotations
+
+import xla_dynamo.compat  # noqa: F401

@@ -1,0 +1,53 @@
+"""Where tensors land: "xla" without a number, and data given as Python numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch_xla  # noqa: F401
+from programs import python
+
+XLA = torch.device("xla:0")
+
+
+@pytest.mark.parametrize("device", ["xla", torch.device("xla"), "xla:0"])
+def test_a_device_without_number_is_the_default_one(device: torch.device | str) -> None:
+    assert torch.ones(2).to(device).device == XLA
+    assert torch.empty(2, device=device).device == XLA
+    assert torch.nn.Linear(2, 2).to(device).weight.device == XLA
+    assert torch.zeros(2, device=XLA).to(device).device == XLA
+
+
+def test_the_default_device_is_that_of_the_thread() -> None:
+    printed = python(
+        """
+        import threading, torch, torch_xla.core.xla_model as xm
+        def other():
+            xm.xla_device(1)
+            print(torch.ones(2).to("xla").device, torch.zeros(2, device="xla").device)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        print(torch.ones(2).to("xla").device, torch.zeros(2, device="xla").device)
+        """,
+        CPU_NUM_DEVICES="2",
+    )
+    assert printed.split() == ["xla:1", "xla:1", "xla:0", "xla:0"]
+
+
+@pytest.mark.parametrize(
+    "data", [3.5, [[1, 2], [3, 4]], [True, False], [1.0 + 2j], np.arange(3.0), [], np.float64(2)]
+)
+def test_torch_tensor_of_numbers(data: object) -> None:
+    made = torch.tensor(data, device=XLA)
+    assert made.device == XLA
+    torch.testing.assert_close(made.cpu(), torch.tensor(data))
+    torch.testing.assert_close(torch.as_tensor(data, device=XLA).cpu(), torch.as_tensor(data))
+
+
+def test_torch_tensor_takes_part_in_autograd() -> None:
+    x = torch.tensor([1.0, 2.0], device=XLA, requires_grad=True)
+    (x * x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 4.0]
