@@ -33,6 +33,8 @@ _SHORT: dict[str, str] = dict(
     )
 )
 
+_WAYS = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
+
 _INTRODUCTION = """# Operators
 
 Every operator of PyTorch's own test database (`torch.testing`'s OpInfo) and every dtype that it
@@ -54,6 +56,10 @@ default bounds of it (two orders of adding float32 numbers differ by rounding); 
 distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype and
 strides (`empty` and its kin); an equally valid answer (eigenvectors, singular vectors: checked by
 what they reconstruct).
+
+`lowered by` says who lowers the operator's own aten op. `via`: PyTorch makes other ops of it, by
+decomposition or because it is a function of several; those, and who lowers them. `no op`: nothing
+is left to compute (views of inputs, constants), or Dynamo leaves it to eager.
 """
 
 
@@ -116,22 +122,21 @@ def _table(rows: Mapping[str, Row], where: str) -> str:
 
 
 def lowered_by(op: str, row: Row) -> str:
-    """ "torch-mlir", "JAX rule", "CPU", or the ops that it is made of: "via convolution, add"."""
-    own = {operators()[op].aten_name, op.split(".")[-1]}
-    bases = {way: {_base(name) for name in names} for way, names in row.ways.items()}
-    words = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
-    direct = [words[way] for way in words if own & bases.get(way, set())]
+    """Such as "torch-mlir", "JAX rule", or, of what it becomes, "via cat, view (JAX rule)"."""
+    own = {_base(operators()[op].aten_name), _base(op.split(".")[-1])}
+    bases = {_WAYS[way]: {_base(name) for name in names} for way, names in row.ways.items()}
+    direct = [way for way, names in bases.items() if own & names]
     if direct:
         return ", ".join(direct)
-    made_of = sorted(set().union(*bases.values())) if bases else []
+    made_of = sorted(set().union(*bases.values()))
     if not made_of:
-        return ""
+        return "no op"
     more = f", {len(made_of) - 3} more" if len(made_of) > 3 else ""
-    return f"via {', '.join(made_of[:3])}{more}"
+    return f"via {', '.join(made_of[:3])}{more} ({', '.join(bases)})"
 
 
 def _base(name: str) -> str:
-    return name.split(".")[0].strip("_")
+    return name.split(".")[0].strip("_").removesuffix("_functional")
 
 
 def toml(rows: Mapping[str, Row]) -> str:

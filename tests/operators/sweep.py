@@ -240,7 +240,7 @@ def _note_fallbacks(run: _Run, caught: Sequence[warnings.WarningMessage]) -> Non
 
 
 def _without_line(text: str) -> str:
-    """ "aten.x.default at file.py:1 (code) has no lowering...": the line is the sweep's own."""
+    """Drop file and line from "aten.x.default at y.py:1 (code) has no lowering": the sweep's own."""
     op, separator, rest = text.partition(" has no lowering to XLA here: ")
     return op.split(" at ")[0] + ": " + rest if separator else text
 
