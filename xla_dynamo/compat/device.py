@@ -74,7 +74,7 @@ def _guard_like(guard: int, kind: int) -> Any:
 
     @ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)
     def current(this: int) -> int:
-        from . import devices  # noqa: PLC0415
+        from . import devices
 
         return kind | devices.default().index << 8  # c10::Device: two bytes, type and index
 
@@ -132,7 +132,7 @@ def window(device: torch.device) -> Window:
     """The window of an xla device."""
     index = device.index
     if index is None:
-        from . import devices  # noqa: PLC0415
+        from . import devices
 
         index = devices.default().index
     found = _windows.get(index)

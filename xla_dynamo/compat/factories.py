@@ -83,8 +83,8 @@ def _empty_strided(
 def _copy_from(
     source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
 ) -> torch.Tensor:
-    """torch.tensor(data, device=xla) fills, below functionalization, what `_empty` has just made."""
-    from xla_dynamo.compat import execute  # noqa: PLC0415
+    """torch.tensor(data, device=xla) fills, below functionalization, what `_empty` just made."""
+    from xla_dynamo.compat import execute
 
     leaf = leaf_of(target)
     assert leaf is not None
@@ -100,7 +100,7 @@ def _recorder(func: Any, window: GetWindow) -> Callable[..., Any]:
         home = window(kwargs.pop("device"))
         kwargs.pop("pin_memory", None)
         kwargs.pop("layout", None)
-        from xla_dynamo.compat import inference, lazy  # noqa: PLC0415
+        from xla_dynamo.compat import inference, lazy
 
         made = home.record(op, args, kwargs)
         if made is inference.EAGER:
