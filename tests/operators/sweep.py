@@ -240,7 +240,7 @@ def _note_fallbacks(run: _Run, caught: Sequence[warnings.WarningMessage]) -> Non
 
 
 def _without_line(text: str) -> str:
-    """Drop file and line from "aten.x.default at y.py:1 (code) has no lowering": the sweep's own."""
+    """Drop the line from "aten.x.default at y.py:1 (code) has no lowering": it is the sweep's."""
     op, separator, rest = text.partition(" has no lowering to XLA here: ")
     return op.split(" at ")[0] + ": " + rest if separator else text
 
