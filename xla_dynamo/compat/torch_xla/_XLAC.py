@@ -1,3 +1,327 @@
-"""The names of torch_xla's C++ extension that scripts call."""
+"""torch_xla._XLAC, which was a C++ extension: those of its functions that programs call.
+
+Also importable as `_XLAC`. Devices are strings here, "xla:0", or "CPU:0" for the hardware.
+"""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from xla_dynamo.compat import barrier, devices, execute, memory, metrics, random, report, settings
+from xla_dynamo.compat import device as lazy_device
+from xla_dynamo.compat.device_module import _initialized  # noqa: F401
+from xla_dynamo.compat.report import clear_counters as _clear_xla_counters  # noqa: F401
+from xla_dynamo.compat.report import clear_metrics as _clear_xla_metrics  # noqa: F401
+from xla_dynamo.compat.report import counter_names as _xla_counter_names  # noqa: F401
+from xla_dynamo.compat.report import counter_value as _xla_counter_value  # noqa: F401
+from xla_dynamo.compat.report import executed_fallback_ops as _get_executed_fallback_ops  # noqa: F401
+from xla_dynamo.compat.report import metric_data as _xla_metric_data  # noqa: F401
+from xla_dynamo.compat.report import metric_names as _xla_metric_names  # noqa: F401
+from xla_dynamo.compat.report import metrics_report as _xla_metrics_report  # noqa: F401
+from xla_dynamo.compat.values import value_of
+from xla_dynamo.errors import NotAvailable
+
+from .core._transfer import to_cpu, to_device
+
+Tensors = Sequence[torch.Tensor]
+# torch_xla's names of the precision of float32 products -> torch's.
+_PRECISIONS = {"default": "medium", "high": "high", "highest": "highest"}
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(
+        f"torch_xla._XLAC.{name}: torch_xla's C++ extension is not here, and this name of it has "
+        "no stand-in; look in the public modules torch_xla.core.xla_model and torch_xla.runtime"
+    )
+
+
+# Devices.
+
+
+def _xla_get_devices() -> list[str]:
+    return [devices.real(device) for device in devices.devices()]
+
+
+_xla_get_all_devices = _xla_get_devices
+_xla_get_runtime_devices = _xla_get_devices
+_xla_get_all_runtime_devices = _xla_get_devices
+
+
+def _xla_real_devices(of: Sequence[devices.Named] = ()) -> list[str]:
+    return [devices.real(device) for device in of or devices.devices()]
+
+
+def _xla_num_devices() -> int:
+    return devices.count()
+
+
+_xla_num_global_devices = _xla_num_devices
+_xla_num_runtime_devices = _xla_num_devices
+
+
+def _xla_get_default_device() -> str:
+    return str(devices.default())
+
+
+def _xla_get_default_device_ordinal() -> int:
+    return devices.default().index
+
+
+def _xla_set_default_device(device: devices.Named) -> str:
+    """Set the thread's default device; gives the one before."""
+    before = str(devices.default())
+    devices.set_default(device)
+    return before
+
+
+def _xla_get_device_ordinal(device: devices.Named) -> int:
+    return devices.index_of(device)
+
+
+def _xla_get_device_hw_type(tensor: torch.Tensor) -> str:
+    return devices.hardware()
+
+
+def _xla_device_kind(device: devices.Named) -> str:
+    return devices.client_device(device).device_kind
+
+
+def _xla_get_platform_version() -> str:
+    return devices.client_device().client.platform_version
+
+
+def _xla_get_device_attributes(device: devices.Named) -> dict[str, Any]:
+    from .runtime import runtime_device_attributes
+
+    return runtime_device_attributes(str(device))
+
+
+def _xla_get_all_device_attributes() -> list[dict[str, Any]]:
+    return [_xla_get_device_attributes(device) for device in devices.devices()]
+
+
+def _xla_memory_info(device: devices.Named) -> dict[str, int]:
+    return memory.info(devices.index_of(device))
+
+
+def _xla_set_replication_devices(of: Sequence[str]) -> None:
+    """Nothing: replicas of one program are not set up here."""
+
+
+def _xla_get_replication_devices() -> list[str]:
+    return []
+
+
+def _xla_get_replication_devices_count() -> int:
+    return 0
+
+
+def _xla_get_num_processes() -> int:
+    return 1
+
+
+def _xla_get_process_index() -> int:
+    return 0
+
+
+def _init_computation_client() -> None:
+    devices.client_device(0)
+
+
+def _xla_runtime_is_initialized() -> bool:
+    return bool(lazy_device.windows())
+
+
+def _prepare_to_exit() -> None:
+    """Nothing: jaxlib ends with the process."""
+
+
+_init_xla_lazy_backend = _prepare_to_exit
+
+
+def _get_git_revs() -> dict[str, str]:
+    from .version import __torch_gitrev__, __version__
+
+    return {"xla": __version__, "torch": str(__torch_gitrev__)}
+
+
+# The barrier, transfers.
+
+
+def _xla_step_marker(
+    device: devices.Named = "", of: Sequence[str] = (), wait: bool = True, reset_scope: bool = True
+) -> None:
+    barrier.launch(devices.index_of(device or None), wait=wait)
+    metrics.count("MarkStep")
+
+
+def _xla_sync_multi(
+    tensors: Tensors, of: Sequence[str] = (), wait: bool = True, sync_xla_data: bool = True
+) -> None:
+    barrier.sync(tensors, wait=wait)
+
+
+def _xla_sync_live_tensors(
+    device: devices.Named = "", of: Sequence[str] = (), wait: bool = True
+) -> None:
+    barrier.launch(devices.index_of(device or None), wait=wait)
+
+
+def _xla_wait_device_ops(of: Sequence[str] = ()) -> None:
+    barrier.wait_for(of)
+
+
+def _xla_warm_up_cache(tensors: Tensors, of: Sequence[str] = ()) -> None:
+    barrier.sync(tensors)
+
+
+def _xla_get_cpu_tensors(tensors: Tensors) -> list[torch.Tensor]:
+    return to_cpu(list(tensors))
+
+
+def _xla_tensors_from_aten(
+    tensors: Tensors, of: Sequence[str], shardings: Any = None
+) -> list[torch.Tensor]:
+    return [to_device(t, device)[0] for t, device in zip(tensors, of, strict=True)]
+
+
+def _check_tensor_need_materialization(tensors: Tensors) -> list[bool]:
+    return [t.device.type == "xla" and value_of(t).array is None for t in tensors]
+
+
+_check_device_tensor_need_materialization = _check_tensor_need_materialization
+
+
+def _xla_get_tensor_id(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share memory, as tied weights do."""
+    return tensor.untyped_storage()._cdata
+
+
+_xla_get_tensor_view_alias_id = _xla_get_tensor_id
+
+
+def _unsafe_buffer_pointer(tensor: torch.Tensor) -> int:
+    from xla_dynamo.backend.runtime import pjrt
+
+    return pjrt.pointer(execute.materialize(value_of(tensor)))
+
+
+# Random state, counters, settings.
+
+
+def _xla_set_rng_seed(seed: int, device: devices.Named = "") -> None:
+    random.set_state(devices.index_of(device or None), seed)
+
+
+def _xla_get_rng_seed(device: devices.Named = "") -> int:
+    return random.get_state(devices.index_of(device or None))
+
+
+def _short_xla_metrics_report(counters: Sequence[str], names: Sequence[str]) -> str:
+    return report.short_metrics_report(list(counters), list(names))
+
+
+def _xla_increment_counter(name: str, by: int) -> None:
+    metrics.count(name, by)
+
+
+def _xla_get_num_cached_compilation_graph() -> int:
+    from .runtime import get_num_cached_compilation_graph
+
+    return get_num_cached_compilation_graph()
+
+
+def _xla_set_mat_mul_precision(precision: str) -> None:
+    settings.set_option("matmul_precision", _PRECISIONS[precision])
+
+
+def _xla_get_mat_mul_precision() -> str:
+    named = {torch_name: name for name, torch_name in _PRECISIONS.items()}
+    set_here = settings.options().get("matmul_precision")
+    return named[set_here or torch.get_float32_matmul_precision()]
+
+
+def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True) -> None:
+    _xla_set_mat_mul_precision("highest" if use_full_mat_mul_precision else "default")
+
+
+def _set_custom_compile_options(options: dict[str, Any]) -> None:
+    settings.set_option("compiler_options", dict(options) or None)
+
+
+def _set_ir_debug(enabled: bool) -> None:
+    settings.set_flag("ir_debug", enabled)
+
+
+def _get_ir_debug() -> bool:
+    return bool(settings.flag("ir_debug"))
+
+
+def _set_use_eager_mode(enabled: bool) -> None:
+    settings.set_flag("eager", enabled)
+
+
+def _get_use_eager_mode() -> bool:
+    return settings.flag("eager")
+
+
+def _set_allow_execution(allowed: bool) -> None:
+    settings.allow_launches(allowed)
+
+
+def _get_allow_execution() -> bool:
+    return settings.launches_allowed()
+
+
+def _set_current_graph_name(name: str) -> None:
+    settings.set_flag("graph_name", name)
+
+
+def _get_current_graph_name() -> str:
+    return settings.flag("graph_name")
+
+
+# Text of pending programs.
+
+
+def _get_xla_tensors_text(tensors: Tensors) -> str:
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.text(tensors)
+
+
+def _get_xla_tensors_dot(tensors: Tensors) -> str:
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.dot(tensors)
+
+
+def _get_xla_tensors_hlo(tensors: Tensors) -> str:
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.hlo(tensors)
+
+
+def _get_stablehlo(tensors: Tensors, device: str = "", of: Sequence[str] = (), **_: Any) -> str:
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.stablehlo(tensors)
+
+
+def _get_xla_tensor_debug_info(tensor: torch.Tensor) -> str:
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.debug_info(tensor)
+
+
+def _get_graph_hash(tensors: Tensors) -> bytes:
+    """16 bytes that are equal for equal programs."""
+    return hashlib.md5(_get_xla_tensors_text(tensors).encode()).digest()
+
+
+def _run_cached_graph(graph_hash: bytes, inputs: Tensors) -> list[torch.Tensor]:
+    raise NotAvailable("_XLAC._run_cached_graph: use torch.compile(model, backend='openxla')")

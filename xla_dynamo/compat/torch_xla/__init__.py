@@ -1,5 +1,104 @@
-"""torch_xla's top level on xla_dynamo."""
+"""torch_xla's top level (2.x): devices, the barrier, steps; submodules by attribute."""
 
 from __future__ import annotations
 
-__version__ = "2.9.0+xla.dynamo"
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+import xla_dynamo.compat
+from xla_dynamo.compat import barrier, random
+from xla_dynamo.compat import devices as xla_devices
+from xla_dynamo.compat import settings as _settings
+from xla_dynamo.compat.submodules import on_demand
+from xla_dynamo.errors import NotAvailable
+
+from ._step import compile as compile
+from ._step import step as step
+from .version import __version__ as __version__
+
+xla_dynamo.compat.install()
+__getattr__ = on_demand(__name__)
+
+
+def device(index: int | None = None) -> torch.device:
+    """Device `index`, which becomes the thread's default; without one, the default.
+
+    Raises:
+        IndexError: it does not exist.
+    """
+    return xla_devices.default() if index is None else xla_devices.set_default(index)
+
+
+def devices() -> list[torch.device]:
+    """The devices of this process."""
+    return xla_devices.devices()
+
+
+def real_devices() -> list[str]:
+    """The names of the hardware: ["CPU:0"]."""
+    return [xla_devices.real(device) for device in xla_devices.devices()]
+
+
+def device_count() -> int:
+    """How many devices this process has."""
+    return xla_devices.count()
+
+
+def sync(wait: bool = False, reset_scope: bool = True) -> None:
+    """End the step: launch what is pending, run step closures; with `wait`, until it is done."""
+    barrier.mark_step(wait=wait)
+
+
+def manual_seed(seed: int, device: xla_devices.Named | None = None) -> None:
+    """Set the random state of a device (default: the thread's)."""
+    random.set_state(xla_devices.index_of(device), seed)
+
+
+def set_custom_compile_options(options: Mapping[str, Any]) -> None:
+    """Options of XLA's compiler for every program from now on; {} for none."""
+    _settings.set_option("compiler_options", dict(options) or None)
+
+
+def launch(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    start_method: str = "spawn",
+    debug_single_process: bool = False,
+) -> None:
+    """Call fn(0, *args): this process is the only replica.
+
+    Raises:
+        NotAvailable: torchrun started several processes, each of which would train alone.
+        NotImplementedError: in SPMD mode.
+    """
+    from . import runtime
+    from .distributed import xla_multiprocessing
+
+    if runtime.is_spmd():
+        raise NotImplementedError("launch function does not support SPMD at this time")
+    started = int(os.environ.get("WORLD_SIZE") or 1)
+    if started > 1:
+        raise NotAvailable(
+            f"torchrun started {started} processes, and xla_dynamo runs one replica: each process "
+            "would train on its own. Start one, with --nproc-per-node=1."
+        )
+    xla_multiprocessing.spawn(fn, args=tuple(args), nprocs=1, start_method=start_method)
+
+
+def save_as_stablehlo(exported_model: Any, stablehlo_dir: Any, options: Any = None) -> None:
+    """`torch_xla.stablehlo.save_as_stablehlo`."""
+    from . import stablehlo
+
+    stablehlo.save_as_stablehlo(exported_model, stablehlo_dir, options)
+
+
+def save_torch_model_as_stablehlo(
+    torchmodel: torch.nn.Module, args: tuple[Any, ...], path: Any, options: Any = None
+) -> None:
+    """`torch_xla.stablehlo.save_torch_model_as_stablehlo`."""
+    from . import stablehlo
+
+    stablehlo.save_torch_model_as_stablehlo(torchmodel, args, path, options)

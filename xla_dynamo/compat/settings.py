@@ -1,0 +1,81 @@
+"""What a script sets for the whole process, and who asks: compiler options, whether to launch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .window import Window
+
+_options: dict[str, Any] = {}
+_flags: dict[str, Any] = {"eager": False, "graph_name": "", "ir_debug": False}
+
+
+def options() -> Mapping[str, Any]:
+    """Options for every program compiled from now on, as torch.compile takes them."""
+    return _options
+
+
+def set_option(name: str, value: Any) -> None:
+    """Set an option of `xla_dynamo.backend.options.Options`; None: its default.
+
+    What was compiled with another value is compiled again.
+    """
+    from . import device, execute
+
+    before = dict(_options)
+    if value is None:
+        _options.pop(name, None)
+    else:
+        _options[name] = value
+    if _options != before:
+        for window in device.windows():
+            with window.lock:
+                execute.cut(window)
+                _forget_programs(window)
+
+
+def _forget_programs(window: Window) -> None:
+    states = [window.root]
+    while states:
+        state = states.pop()
+        state.programs.clear()
+        states.extend(state.children.values())
+
+
+def flag(name: str) -> Any:
+    """A setting that is only remembered."""
+    return _flags[name]
+
+
+def set_flag(name: str, value: Any) -> None:
+    """Remember a setting."""
+    _flags[name] = value
+
+
+def launches_allowed() -> bool:
+    """Whether a barrier may launch a program."""
+    from . import execute
+
+    return execute.refusal is None
+
+
+def allow_launches(allowed: bool) -> None:
+    """Let barriers launch, or raise instead."""
+    from . import execute
+
+    message = "Unexpected execution happens inside the compiled function, exiting"
+    execute.refusal = None if allowed else message
+
+
+@contextlib.contextmanager
+def no_launches(active: bool = True) -> Iterator[None]:
+    """A block in which a launch is an error."""
+    before = launches_allowed()
+    allow_launches(before and not active)
+    try:
+        yield
+    finally:
+        allow_launches(before)

@@ -1,0 +1,67 @@
+"""torch_xla.step and torch_xla.compile: a function or block that is a step of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from xla_dynamo.compat import barrier, devices, explain, settings
+from xla_dynamo.compat import device as lazy_device
+
+
+def compile(
+    f: Callable[..., Any] | None = None,
+    full_graph: bool | None = False,
+    name: str | None = None,
+    max_different_graphs: int | None = None,
+    custom_compile_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """A barrier before and after a function, or a block: `with compile():`, `@compile()`.
+
+    full_graph: a launch inside (a print, an .item()) is an error.
+    max_different_graphs: how many different programs the calls may record.
+    custom_compile_options: options of XLA's compiler, from now on.
+
+    Raises:
+        RuntimeError: in the function, if it breaks one of these rules.
+    """
+    if custom_compile_options is not None:
+        settings.set_option("compiler_options", dict(custom_compile_options) or None)
+    graphs: dict[int, Any] = {}
+    label = name or getattr(f, "__name__", "") or ("" if f is None else type(f).__name__)
+
+    @contextlib.contextmanager
+    def scope() -> Iterator[None]:
+        barrier.mark_step()
+        before = settings.flag("graph_name")
+        settings.set_flag("graph_name", label)
+        try:
+            with settings.no_launches(bool(full_graph)):
+                yield
+                if max_different_graphs is not None:
+                    _limit(graphs, max_different_graphs)
+        finally:
+            barrier.mark_step()
+            settings.set_flag("graph_name", before)
+
+    return scope() if f is None else scope()(f)
+
+
+def step() -> Any:
+    """A block or function with a barrier before and after."""
+    return compile()
+
+
+def _limit(graphs: dict[int, Any], most: int) -> None:
+    """Note the pending program; an error if it is one more than `most`."""
+    window = lazy_device.window(torch.device("xla", devices.index_of()))
+    graphs[id(window.state)] = window.state
+    if len(graphs) > most:
+        reason = explain.reason(window)
+        graphs.popitem()
+        raise RuntimeError(
+            f"Maximum number of different graphs allowed per function exceeded: {most}\n{reason}"
+        )

@@ -1,0 +1,193 @@
+"""torch_xla.runtime: where this process is among the processes and devices of a program.
+
+It is the only one: rank 0 of a world of 1, with `local_device_count` devices. Counts of devices are
+of PJRT devices; replicas are what world_size counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from xla_dynamo.compat import device as lazy_device
+from xla_dynamo.compat import devices
+from xla_dynamo.config import config
+from xla_dynamo.errors import NotAvailable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_cache_paths: list[str] = []
+
+
+def device_type() -> str:
+    """ "CPU", "TPU", "CUDA", ..."""
+    return devices.hardware()
+
+
+def set_device_type(pjrt_device: str) -> None:
+    """Choose the platform, before a device is used.
+
+    Raises:
+        RuntimeError: one was used already.
+    """
+    if pjrt_device != devices.hardware() and lazy_device.windows():
+        raise RuntimeError("Can't change device type after XLA runtime is initialized")
+    os.environ["PJRT_DEVICE"] = pjrt_device
+    config.cache_clear()
+    devices.count.cache_clear()
+
+
+def using_pjrt() -> bool:
+    """True: there is no other runtime."""
+    return True
+
+
+def requires_pjrt(fn: F) -> F:
+    """A decorator that changes nothing: there is no other runtime."""
+    return fn
+
+
+def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
+    """Device `n`, which becomes the thread's default.
+
+    Raises:
+        IndexError: it does not exist.
+    """
+    return devices.default() if n is None else devices.set_default(n)
+
+
+def is_bf16_supported() -> bool:
+    """Whether the device computes in bfloat16: every XLA device does."""
+    return True
+
+
+def world_size() -> int:
+    """The number of replicas."""
+    return 1
+
+
+def global_ordinal() -> int:
+    """The number of this replica."""
+    return 0
+
+
+def local_ordinal() -> int:
+    """The number of this replica on its host."""
+    return 0
+
+
+def process_index() -> int:
+    """The number of this process."""
+    return 0
+
+
+def process_count() -> int:
+    """The number of processes."""
+    return 1
+
+
+def local_process_count() -> int:
+    """The number of processes on this host."""
+    return 1
+
+
+def host_index() -> int:
+    """The number of this host."""
+    return 0
+
+
+def global_device_count() -> int:
+    """The number of devices of all processes."""
+    return devices.count()
+
+
+def local_device_count() -> int:
+    """The number of devices of this host."""
+    return devices.count()
+
+
+def addressable_device_count() -> int:
+    """The number of devices of this process."""
+    return devices.count()
+
+
+def global_runtime_device_count() -> int:
+    """The number of devices of all processes."""
+    return devices.count()
+
+
+def addressable_runtime_device_count() -> int:
+    """The number of devices of this process."""
+    return devices.count()
+
+
+def runtime_device_attributes(device: str) -> dict[str, object]:
+    """What is known of a device: {"name": "CPU:0"}, and on a TPU its coordinates and core."""
+    found = devices.client_device(device)
+    more = {name: getattr(found, name) for name in ("coords", "core_on_chip", "slice_index")
+            if hasattr(found, name)}  # fmt: skip
+    return {"name": devices.real(device), **more}
+
+
+def global_runtime_device_attributes() -> list[dict[str, object]]:
+    """`runtime_device_attributes` of every device."""
+    return [runtime_device_attributes(str(device)) for device in devices.devices()]
+
+
+def use_spmd(auto: bool | None = False) -> None:
+    """SPMD mode: programs partitioned over the devices by their shardings; here over one.
+
+    Raises:
+        NotAvailable: there are several devices.
+    """
+    if devices.count() > 1:
+        raise NotAvailable(
+            f"SPMD over {devices.count()} devices is not there yet: run with CPU_NUM_DEVICES=1, or "
+            "without use_spmd()"
+        )
+    os.environ["XLA_USE_SPMD"] = "1"
+    if auto:
+        os.environ["XLA_AUTO_SPMD"] = "1"
+
+
+def is_spmd() -> bool:
+    """Whether SPMD mode is on."""
+    return os.environ.get("XLA_USE_SPMD", "").lower() in ("1", "true", "yes", "on")
+
+
+def get_master_ip() -> str:
+    """The address of the first host: this one's."""
+    return "127.0.0.1"
+
+
+def initialize_cache(path: str, readonly: bool = False) -> None:
+    """Keep compiled programs in a folder.
+
+    Raises:
+        AssertionError: this was called before.
+    """
+    assert not _cache_paths, "Computation cache has already been initialized"
+    if readonly:
+        warnings.warn(f"the cache in {path} is not read-only: programs are added", stacklevel=2)
+    _cache_paths.append(path)
+    os.environ["XLA_DYNAMO_CACHE_DIR"] = path
+    config.cache_clear()
+
+
+def get_num_cached_compilation_graph() -> int:
+    """How many programs of lazy windows are kept."""
+    states = [window.root for window in lazy_device.windows()]
+    count = 0
+    while states:
+        state = states.pop()
+        count += len(state.programs)
+        states.extend(state.children.values())
+    return count
+
+
+_init_world_size_ordinal = functools.cache(lambda: None)
