@@ -24,7 +24,7 @@ from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
 from .options import Options
-from .runtime import buffers, cache, pjrt
+from .runtime import buffers, cache, pjrt, resident
 from .unflatten import unflatten
 
 
@@ -50,9 +50,14 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     Raises:
         CompileError, UnsupportedOp, DeviceUnavailable.
     """
-    device = pjrt.device(request.options.platform or pjrt.default_platform())
     placeholders = fx_graph.placeholders(graph)
-    planned = outputs.plan(graph, request.visible)
+    home = resident.device_of(n.meta.get("val") for n in (*placeholders, *_nodes_of_results(graph)))
+    if home is None:
+        device = pjrt.device(request.options.platform or pjrt.default_platform())
+        planned = outputs.plan(graph, request.visible)
+    else:  # such tensors have no strides of their own
+        device = resident.RESIDENCIES[home.type].device(home)
+        planned = outputs.plan(graph, 0)
     fx_graph.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:
@@ -61,6 +66,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     executable = None
     if any(output.array is not None for output in planned):
         executable = compile_executable(graph, request, device)
+    if home is not None:
+        return ResidentLaunch(executable, home, used, planned).__call__
     host = all(node.meta["val"].device.type == "cpu" for node in fx_graph.results(graph))
     return Launch(executable, device, used, request.resident, planned, host).__call__
 
@@ -96,6 +103,35 @@ class Launch:
         if self._plain:
             return tensors
         return [output.result(arguments, tensors) for output in self._outputs]
+
+
+class ResidentLaunch:
+    """The per-call work for tensors that live on the device: nothing is copied."""
+
+    def __init__(
+        self,
+        executable: pjrt.Executable | None,
+        home: torch.device,
+        used: Sequence[int],
+        planned: Sequence[outputs.Output],
+    ) -> None:
+        self._executable = executable
+        self._home = home
+        self._used = used
+        self._outputs = planned
+        self._arrays = resident.RESIDENCIES[home.type].arrays
+        self._tensors = resident.RESIDENCIES[home.type].tensors
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        if self._executable is None:
+            return [output.result(arguments, ()) for output in self._outputs]
+        arrays = self._arrays([arguments[i] for i in self._used], self._home)
+        tensors = self._tensors(self._executable(*arrays), self._home)
+        return [output.result(arguments, tensors) for output in self._outputs]
+
+
+def _nodes_of_results(graph: Graph) -> list[Node]:
+    return [result for result in fx_graph.results(graph) if isinstance(result, Node)]
 
 
 def compile_executable(

@@ -137,7 +137,10 @@ class _Specializer:
         if isinstance(argument, torch.Tensor):
             with self._mode:
                 new.meta["val"] = torch.empty_strided(
-                    argument.shape, argument.stride(), dtype=argument.dtype
+                    argument.shape,
+                    argument.stride(),
+                    dtype=argument.dtype,
+                    device=argument.device,
                 )
         elif position in self._symbols.runtime_ints:
             with self._mode:

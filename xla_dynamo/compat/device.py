@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 
-from . import lazy
+from xla_dynamo.backend.runtime import resident
+
+from . import execute, lazy
 from .factories import register_factories
 from .inplace import register_inplace
 from .sequences import register_sequences
@@ -42,6 +44,9 @@ def install() -> None:
     _libraries.append(library)
     register_inplace(library, _redispatch)
     register_sequences(library)
+    resident.RESIDENCIES["xla"] = resident.Residency(
+        lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
+    )
     allow_backward()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from . import graph, metrics, out_of_memory
-from .values import Array, Value, meta
+from .values import Array, Value, leaf_of, meta, tensor
 from .window import Window
 
 
@@ -76,6 +76,11 @@ def cut(window: Window) -> bool:
             out_of_memory.reraise(error, window)
         window.clear()
         return True
+
+
+def alive(window: Window) -> tuple[int, ...]:
+    """Which pending values someone holds."""
+    return tuple([i for i, n in enumerate(_references(window.values)) if n > _HELD])
 
 
 def _launch(window: Window, program: Program) -> None:
@@ -145,3 +150,28 @@ def download(value: Value) -> torch.Tensor:
         out_of_memory.reraise(error, value.home)
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
     return host
+
+
+def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
+    """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
+    from .device import window  # noqa: PLC0415
+
+    arrays = []
+    for each in tensors:
+        leaf = leaf_of(each)
+        value = upload(window(device), each) if leaf is None else leaf.value
+        arrays.append(materialize(value) if value.array is None else value.array)
+    return arrays
+
+
+def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
+    """New tensors on `device` for arrays that a compiled graph gave."""
+    from xla_dynamo.backend.lowering import dtypes  # noqa: PLC0415
+
+    from .device import window  # noqa: PLC0415
+
+    home = window(device)
+    return [
+        tensor(Value(meta(torch.Size(array.shape), dtypes.to_torch(array.dtype)), home, array=array))
+        for array in arrays
+    ]

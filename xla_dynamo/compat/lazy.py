@@ -46,9 +46,11 @@ def _window(args: Any, kwargs: Any) -> Window:
     return window
 
 
-# Indexing takes indices from the CPU, as it does for every device.
-_INDEXING = frozenset(
+# What takes CPU tensors on every device: indices, lengths.
+_FROM_HOST = frozenset(
     {
+        aten._ctc_loss.Tensor,
+        aten._ctc_loss_backward.Tensor,
         aten.index.Tensor,
         aten.index_put.default,
         aten._index_put_impl.default,
@@ -68,7 +70,7 @@ def _admit(window: Window, op: Op, args: Any) -> Any:
     def admit(argument: Any) -> Any:
         if type(argument) is Leaf or not isinstance(argument, torch.Tensor):
             return argument
-        if argument.dim() == 0 or op.func in _INDEXING:
+        if argument.dim() == 0 or op.func in _FROM_HOST:
             return leaf(execute.upload(window, argument))
         raise RuntimeError(
             f"Input tensor is not an XLA tensor: {argument.type()} "

@@ -191,6 +191,13 @@ def compile(
     return Executable(loaded, on, inputs, outputs)
 
 
+def hlo_text(module: Any) -> str:
+    """A StableHLO module as HLO text, before XLA's passes."""
+    text = str(module.operation.get_asm(enable_debug_info=False))
+    computation = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False)
+    return computation.as_hlo_text()
+
+
 def compile_only(module: Any, on: Device) -> Any:
     """Compile for a device of a topology: the unloaded executable, for analysis only."""
     with module.context:
