@@ -1,4 +1,4 @@
-"""python -m xla_dynamo doctor | cache: what runs here, and the folder of compiled executables."""
+"""python -m xla_dynamo run | doctor | cache: torch_xla scripts, this environment, its cache."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import importlib.metadata
 import platform
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from . import run
 from .config import config
 from .errors import DeviceUnavailable
 
@@ -18,12 +20,16 @@ _KEY = re.compile("[0-9a-f]{64}")  # what runtime.cache.key_of gives
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["run"]:  # not argparse's business: what follows is the script's own
+        return run.main(given[1:])
     parser = argparse.ArgumentParser(prog="python -m xla_dynamo", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("run", help="a script that was written for torch_xla, with its arguments")
     commands.add_parser("doctor", help="versions, platform, devices and cache of this environment")
     cache = commands.add_parser("cache", help="the folder of compiled executables and its size")
     cache.add_argument("--clear", action="store_true", help="delete the executables")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     if options.command == "doctor":
         return _doctor()
     if options.clear:
