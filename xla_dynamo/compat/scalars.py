@@ -129,6 +129,7 @@ FOREACH: dict[Any, Any] = {
     aten._foreach_clamp_max.List: aten.minimum.default,
     aten._foreach_pow.Scalar: aten.pow.Tensor_Scalar,
     aten._foreach_pow.List: aten.pow.Tensor_Tensor,
+    aten._foreach_pow.ScalarAndTensor: aten.pow.Scalar,
     aten._foreach_norm.Scalar: aten.linalg_vector_norm.default,
     aten._foreach_sqrt.default: aten.sqrt.default,
     aten._foreach_rsqrt.default: aten.rsqrt.default,

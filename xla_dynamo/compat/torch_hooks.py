@@ -1,7 +1,8 @@
 """What of PyTorch has to know about the device `xla`: the one place that sets it, and undoes it.
 
 Private API met here: torch._register_device_module, torch.random._seed_custom_device,
-torch.utils._foreach_utils._get_foreach_kernels_supported_devices and who imported it.
+torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
+torch.optim.optimizer._get_capturable_supported_devices, with who imported them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ import torch
 from . import device_module, random
 
 _FOREACH_USERS = ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils")
+_CAPTURABLE_USERS = tuple(
+    f"torch.optim.{name}"
+    for name in ("adadelta", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop")
+)
 _undo: list[Callable[[], None]] = []
 
 
@@ -27,6 +32,7 @@ def install() -> None:
     _register_module()
     _seed_with_pytorch()
     _allow_foreach()
+    _allow_capturable()
     _default_platform()
 
 
@@ -76,6 +82,18 @@ def _allow_foreach() -> None:
         owner = importlib.import_module(module)
         if hasattr(owner, name):
             _replace(owner, name, supported)
+
+
+def _allow_capturable() -> None:
+    """Optimizers with capturable=True take their foreach form too."""
+    name = "_get_capturable_supported_devices"
+    original = getattr(importlib.import_module("torch.optim.optimizer"), name)
+
+    def supported(supports_xla: bool = True) -> list[str]:
+        return original(True)
+
+    for module in _CAPTURABLE_USERS:
+        _replace(importlib.import_module(module), name, supported)
 
 
 def _default_platform() -> None:

@@ -1,0 +1,114 @@
+"""`torch.autocast("xla")`: stock PyTorch has the switch but no casts for the device.
+
+Ops are cast as on CUDA: products and convolutions to the autocast dtype, what loses accuracy to
+float32, the rest to the widest of its arguments. Private API met here: torch._C dispatch key
+guards (`_ExcludeDispatchKeyGuard`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+Cast = Callable[[Any, torch.dtype], Any]
+
+LOWER = """
+_convolution _convolution.deprecated conv1d conv2d conv3d conv_tbc conv_transpose1d
+conv_transpose2d.input conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm
+mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell
+_thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell scaled_dot_product_attention
+"""
+
+FLOAT32 = """
+acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm
+frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss
+cosine_embedding_loss nll_loss nll_loss2d nll_loss_nd hinge_embedding_loss kl_div l1_loss
+smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
+triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm
+logsumexp norm.Scalar norm.ScalarOpt_dim upsample_nearest1d _upsample_nearest_exact1d
+upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d
+upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d
+upsample_bicubic2d _upsample_bicubic2d_aa
+"""
+
+# Computed in float32, unless the caller names a dtype.
+FLOAT32_DEFAULT = """
+prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+linalg_matrix_norm.str_ord sum sum.dim_IntList
+"""
+
+WIDEST = """
+addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add cat
+stack
+"""
+
+_KEY = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastXLA"))
+_libraries: list[torch.library.Library] = []
+
+
+@functools.cache
+def install() -> None:
+    """Register the casts, once for the process."""
+    others = torch.library.Library("_", "IMPL", "AutocastXLA")
+    others.fallback(torch.library.fallthrough_kernel)
+    library = torch.library.Library("aten", "IMPL", "AutocastXLA")
+    _libraries.extend((others, library))
+    for names, kernel in (
+        (LOWER, _lower),
+        (FLOAT32, _float32),
+        (FLOAT32_DEFAULT, _float32_default),
+        (WIDEST, _widest),
+    ):
+        for name in names.split():
+            packet, _, overload = name.partition(".")
+            op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            library.impl(name, functools.partial(kernel, op))
+
+
+def _call(op: Any, args: Any, kwargs: Any, dtype: torch.dtype) -> Any:
+    args, kwargs = pytree.tree_map(lambda item: _cast(item, dtype), (args, kwargs))
+    with torch._C._ExcludeDispatchKeyGuard(_KEY):
+        return op(*args, **kwargs)
+
+
+def _castable(item: Any) -> bool:
+    """float64 and numbers of other kinds are never cast."""
+    return (
+        isinstance(item, torch.Tensor)
+        and item.is_floating_point()
+        and item.dtype is not torch.float64
+        and item.device.type == "xla"
+    )
+
+
+def _cast(item: Any, dtype: torch.dtype) -> Any:
+    return item.to(dtype) if _castable(item) and item.dtype is not dtype else item
+
+
+def _lower(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return _call(op, args, kwargs, torch.get_autocast_dtype("xla"))
+
+
+def _float32(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return _call(op, args, kwargs, torch.float32)
+
+
+def _float32_default(op: Any, *args: Any, **kwargs: Any) -> Any:
+    place = [argument.name for argument in op._schema.arguments].index("dtype")
+    given = args[place] if place < len(args) else kwargs.get("dtype")
+    if given is not None or not _castable(args[0]):
+        with torch._C._ExcludeDispatchKeyGuard(_KEY):
+            return op(*args, **kwargs)
+    return _call(op, args, kwargs, torch.float32)
+
+
+def _widest(op: Any, *args: Any, **kwargs: Any) -> Any:
+    dtypes = {item.dtype for item in pytree.tree_leaves((args, kwargs)) if _castable(item)}
+    lower = torch.get_autocast_dtype("xla")
+    widest = torch.float32 if dtypes - {lower} else lower
+    return _call(op, args, kwargs, widest)

@@ -1,0 +1,49 @@
+"""A loop function's source -> how it unpacks the items of its loader.
+
+Loaders gave `(i, batch)` until October 2019 and `batch` since, and scripts of both kinds import the
+same module names. A loop `for _, (data, target) in loader` wants the former, `for data, target in
+loader` the latter, and `enumerate(loader)` too.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def nested_target(loop_fn: Callable[..., Any]) -> int | None:
+    """n, if the function has a loop `for x, (y1, ..., yn) in loader` over its second parameter.
+
+    None for any other function, and where there is no source to read.
+    """
+    written: Any = loop_fn
+    while isinstance(written, functools.partial):
+        written = written.func
+    try:
+        names = list(inspect.signature(loop_fn).parameters)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(written))))
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return None
+    if len(names) < 2:
+        return None
+    for loop in _loops(tree):
+        target, source = loop.target, loop.iter
+        if (
+            isinstance(source, ast.Name)
+            and source.id == names[1]
+            and isinstance(target, (ast.Tuple, ast.List))
+            and len(target.elts) == 2
+            and isinstance(target.elts[1], (ast.Tuple, ast.List))
+        ):
+            return len(target.elts[1].elts)
+    return None
+
+
+def _loops(tree: ast.AST) -> Iterator[ast.For | ast.comprehension]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.For, ast.comprehension)):
+            yield node
