@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from . import graph, metrics, out_of_memory
+from .storage import stored
 from .values import Array, Value, leaf_of, meta, tensor
 from .window import Window
 
@@ -121,7 +122,7 @@ def upload(window: Window, host: torch.Tensor) -> Value:
     from xla_dynamo.backend.runtime import pjrt
 
     start = time.perf_counter_ns()
-    array = pjrt.upload(host.detach(), device_of(window))
+    array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(window))
     metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
     return Value(meta(host.shape, host.dtype), window, array=array)
 
@@ -149,29 +150,39 @@ def download(value: Value) -> torch.Tensor:
     except Exception as error:
         out_of_memory.reraise(error, value.home)
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
-    return host
+    return host.to(value.meta.dtype)
 
 
 def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
     """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
+    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+
     from .device import window  # noqa: PLC0415
 
     arrays = []
     for each in tensors:
         leaf = leaf_of(each)
         value = upload(window(device), each) if leaf is None else leaf.value
-        arrays.append(materialize(value) if value.array is None else value.array)
+        if stored(value.meta.dtype) is not value.meta.dtype:  # compiled graphs have no such switch
+            arrays.append(pjrt.upload(download(value), device_of(value.home)))
+        else:
+            arrays.append(materialize(value) if value.array is None else value.array)
     return arrays
 
 
 def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
     """New tensors on `device` for arrays that a compiled graph gave."""
     from xla_dynamo.backend.lowering import dtypes  # noqa: PLC0415
+    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
 
     from .device import window  # noqa: PLC0415
 
     home = window(device)
-    return [
-        tensor(Value(meta(torch.Size(array.shape), dtypes.to_torch(array.dtype)), home, array=array))
-        for array in arrays
-    ]
+    made = []
+    for array in arrays:
+        dtype = dtypes.to_torch(array.dtype)
+        if stored(dtype) is not dtype:
+            made.append(tensor(upload(home, pjrt.download(array))))
+        else:
+            made.append(tensor(Value(meta(torch.Size(array.shape), dtype), home, array=array)))
+    return made

@@ -22,6 +22,7 @@ from xla_dynamo.backend.expand import replace
 from xla_dynamo.backend.lowering.registry import draws
 
 from . import execute, explain, inference, metrics, scalars
+from .storage import STORED, stored
 from .values import Meta, Ref, Value, meta
 from .window import Number, State, Window
 
@@ -51,7 +52,7 @@ class Builder:
 
     def __init__(self, inputs: Sequence[Meta], scalars: int, seeds: int) -> None:
         self.graph = Graph()
-        self._inputs = [self._placeholder(f"arg{i}", inference.fake(m)) for i, m in enumerate(inputs)]
+        self._inputs = [self._placeholder(f"arg{i}", _fake(m)) for i, m in enumerate(inputs)]
         self._vectors: dict[torch.dtype, tuple[Node, list[int]]] = {
             dtype: (self._placeholder(f"scalars_{str(dtype)[6:]}", None), []) for dtype in _NUMPY
         }
@@ -129,6 +130,8 @@ class Builder:
                 return self._number(item, wide, floating, trace)
             if isinstance(item, (list, tuple)):
                 return [node(part) for part in item]
+            if type(item) is torch.dtype:
+                return stored(item)
             return torch.device("cpu") if type(item) is torch.device else item
 
         return tuple([node(a) for a in args]), {k: node(v) for k, v in kwargs.items()}
@@ -194,7 +197,18 @@ class Builder:
         self.graph.erase_node(holder)
         if replaced and key is not None:
             self._key_inner(last, key)
-        return result[0] if items is None else list(result[0])
+        if items is None:
+            return self._as_stored(result[0], outputs, trace)
+        return [self._as_stored(r, m, trace) for r, m in zip(result[0], outputs, strict=True)]
+
+    def _as_stored(self, node: Any, output: Any, trace: str) -> Any:
+        """What a decomposition gave, in the dtype in which the value is stored."""
+        if not isinstance(node, Node) or type(output) is not Meta:
+            return node
+        dtype = stored(output.dtype)
+        if node.meta["val"].dtype is dtype:
+            return node
+        return self._call(aten._to_copy.default, (node,), {"dtype": dtype}, output, trace)
 
     def _key_inner(self, last: Node, key: Node) -> None:
         """Give random ops that a decomposition brought the key of the op."""
@@ -214,6 +228,24 @@ class Builder:
 
     def program(self, window: Window, live: Sequence[int], dead: set[int]) -> execute.Program:
         """Compile what `live` values need; arguments in `dead` may be overwritten."""
+        inputs, vectors, seeds = self.close(live)
+        donated = {position for position, i in enumerate(inputs) if i in dead}
+        request = explain.request(window, (live, dead))
+        device = execute.device_of(window)
+        with metrics.timed("CompileTime"):
+            run = arrays.compile_arrays(
+                self.graph, request, device, donated, metrics.count_fallback
+            )
+        watch = min(range(len(live)), default=0, key=lambda i: self._size(live[i]))
+        made = execute.Program(_boxed(run), inputs, vectors, seeds, tuple(live), watch)
+        metrics.compiled(window, made, run)
+        return made
+
+    def close(self, live: Sequence[int]) -> tuple[Any, Any, Any]:
+        """End the graph with the values `live` as its results, and drop what they do not need.
+
+        What is left of arguments, in the terms of `execute.Program`: inputs, scalars, seeds.
+        """
         graph = self.graph
         graph.output(tuple(self._values[i] for i in live))
         fx_graph.drop_unused(graph)
@@ -228,16 +260,7 @@ class Builder:
         seeds = tuple(range(self._seeds)) if self._keys.users else ()
         if not seeds:
             graph.erase_node(self._keys)
-        donated = {position for position, i in enumerate(inputs) if i in dead}
-        request = explain.request(window, (live, dead))
-        device = execute.device_of(window)
-        with metrics.timed("CompileTime"):
-            run = arrays.compile_arrays(graph, request, device, donated, metrics.count_fallback)
-        metrics.compiled(window, run)
-        watch = min(range(len(live)), default=0, key=lambda i: self._size(live[i]))
-        return execute.Program(
-            _boxed(run), tuple(inputs), tuple(vectors), seeds, tuple(live), watch
-        )
+        return tuple(inputs), tuple(vectors), seeds
 
     def _size(self, value: int) -> int:
         node = self._values[value]
@@ -261,9 +284,14 @@ def _boxed(run: Callable[..., Sequence[Any]]) -> Callable[[list[Any]], Sequence[
     return run
 
 
+def _fake(of: Meta) -> torch.Tensor:
+    """The fake tensor of a value as it is stored."""
+    return inference.fake(meta(of.shape, stored(of.dtype)) if STORED else of)
+
+
 def _fakes(outputs: Any) -> Any:
     if type(outputs) is Meta:
-        return inference.fake(outputs)
+        return _fake(outputs)
     return None if outputs is None else tuple([_fakes(output) for output in outputs])
 
 
