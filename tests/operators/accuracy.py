@@ -25,6 +25,8 @@ _BOUNDS = {
     torch.float16: (1e-3, 1e-5),
     torch.complex64: (1.3e-6, 1e-5),
 }
+# The worst errors of two equally accurate programs differ by chance.
+_LUCK = 4.0
 
 
 def widened(tree: Any) -> Any:
@@ -43,8 +45,8 @@ def widened(tree: Any) -> Any:
 def is_rounding(got: Any, want: Any, truth: Any) -> bool:
     """Whether `got` differs from eager's `want` by rounding only.
 
-    Every float tensor of `got` must lie within the default bounds of the float64 `truth`, or no
-    farther from it, at its worst element and in units of those bounds, than eager's own.
+    Every float tensor of `got` must lie within the default bounds of the float64 `truth`, or, at
+    its worst element and in units of those bounds, within `_LUCK` times eager's own distance.
     """
     gots, wants, truths = map(pytree.tree_leaves, (got, want, truth))
     if not len(gots) == len(wants) == len(truths):
@@ -61,7 +63,7 @@ def _leaf_is_rounding(got: Any, want: Any, truth: Any) -> bool:
         return _equal(got, want)
     if not isinstance(truth, torch.Tensor) or truth.shape != want.shape:
         return False
-    return _off(got, truth) <= max(1.0, _off(want, truth))
+    return _off(got, truth) <= max(1.0, _LUCK * _off(want, truth))
 
 
 def _equal(got: torch.Tensor, want: torch.Tensor) -> bool:

@@ -115,6 +115,14 @@ def _svd(sample: Any, got: Any, want: Any) -> None:
     _orthonormal(columns, "V")
 
 
+def _lowrank(sample: Any, got: Any, want: Any) -> None:
+    """The best approximation of a given rank is unique, its factors are not."""
+    (left, values, right), (their_left, expected, their_right) = got, want
+    _same(values, expected, "singular values")
+    product = (left * values.unsqueeze(-2)) @ right.mH
+    _same(product, (their_left * expected.unsqueeze(-2)) @ their_right.mH, "U S V^H")
+
+
 def _qr(sample: Any, got: Any, want: Any) -> None:
     left, right = got
     assert _form(left)[:2] == _form(want[0])[:2], f"Q: {_form(left)}, eager has {_form(want[0])}"
@@ -130,6 +138,8 @@ CHECKS: dict[str, Check] = {
     "linalg.eigh": _eigh,
     "linalg.qr": _qr,
     "linalg.svd": _svd,
+    "pca_lowrank": _lowrank,
     "qr": _qr,
     "svd": _svd,
+    "svd_lowrank": _lowrank,
 }

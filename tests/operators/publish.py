@@ -51,8 +51,8 @@ to 1e-7. This page is generated: `make operators` runs the sweep and rewrites it
 | · | eager runs none of the samples here |
 | empty | PyTorch does not declare this dtype |
 
-Right also means: nearer to the same operator in float64 than eager's own result is, or within the
-default bounds of it (two orders of adding float32 numbers differ by rounding); drawn from the same
+Right also means: within the default bounds of the same operator in float64, or as near to it as
+eager is, by a factor of four (two orders of adding float32 numbers differ by rounding); drawn from the same
 distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype and
 strides (`empty` and its kin); an equally valid answer (eigenvectors, singular vectors: checked by
 what they reconstruct).
