@@ -8,6 +8,7 @@ the time that passed.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import queue
 import threading
 import time
@@ -62,10 +63,9 @@ class Watch:
 
     def _run(self) -> None:
         while (result := self._queue.get()) is not None:
-            try:
+            # If it was given away since, or failed, who reads a result is told.
+            with contextlib.suppress(Exception):
                 result.block_until_ready()
-            except Exception:
-                pass  # given away since, or failed: who reads a result is told
             with self._lock:
                 if any(pending is result for _, pending in self._pending):
                     while self._end() is not result:

@@ -18,6 +18,7 @@ from xla_dynamo.backend import metrics, options
 from xla_dynamo.backend.launch import Request
 from xla_dynamo.config import config
 
+from . import settings
 from .values import Meta, Ref
 from .window import Number, Place, State, Window
 
@@ -56,13 +57,20 @@ def request(window: Window, survivors: Survivors) -> Request:
     difference = differs(window, survivors)
     _warn_if_many(window, difference)
     name = f"{window.device} window {next(_numbers)}"
-    return Request(name, difference.text, frozenset(), 0, options.parse(None, None))
+    return Request(name, difference.text, frozenset(), 0, options.parse(settings.options(), None))
 
 
-def differs(window: Window, survivors: Survivors) -> Difference:
+def reason(window: Window) -> str:
+    """What is new in what a window has recorded so far."""
+    return differs(window, None).text
+
+
+def differs(window: Window, survivors: Survivors | None) -> Difference:
     """The first difference between the pending window and the most similar one before it."""
     path = window.state.path()
-    if window.state.programs:
+    if window.state.programs and survivors is None:
+        return Difference("live", "the same ops as in a window before")
+    if window.state.programs and survivors is not None:
         return _other_survivors(window, path, survivors)
     if window.state.children:
         following = next(iter(window.state.children.values()))
@@ -118,13 +126,11 @@ def _pairs(old: State, new: State) -> Iterator[tuple[str, Any, Any]]:
     given = dict(zip(names, new.args, strict=False)) | new.kwargs
     for name in (name for name in names if name in known or name in given):
         before, after = known.get(name), given.get(name)
-        both = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
-        if both and any(type(item) is Ref for item in after):
-            pairs = [
-                (f"{name}[{i}]", b, a) for i, (b, a) in enumerate(zip(before, after, strict=True))
-            ]
-        else:
-            pairs = [(name, before, after)]
+        pairs = [(name, before, after)]
+        if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+            items = list(zip(before, after, strict=True))
+            if any(type(item) is Ref for item in after):
+                pairs = [(f"{name}[{i}]", b, a) for i, (b, a) in enumerate(items)]
         for label, b, a in pairs:
             if show(b) != show(a):
                 yield label, b, a
@@ -206,7 +212,7 @@ def _other_survivors(window: Window, path: Sequence[State], survivors: Survivors
         return Difference("live", f"the set of live tensors differs: {text}")
     for i in sorted({*old_dead} ^ {*dead}):
         change = "is given up, was kept" if i in dead else "is kept, was given up"
-        user = next(state for state in path if window.inputs[i].ref in refs(state))
+        user = next(state for state in path if any(r is window.inputs[i].ref for r in refs(state)))
         text = f"input {i} ({window.inputs[i].meta}, first used by {_at(user)}) {change}"
         return Difference("live", f"the set of live tensors differs: {text}")
     return Difference("live", "the set of live tensors differs")
@@ -240,7 +246,16 @@ def show(argument: Any) -> str:
 
 
 def _name(state: State) -> str:
-    return str(state.op).removesuffix(".default")
+    return op_name(state.op.func)
+
+
+def op_name(func: Any) -> str:
+    """An op as users know it: "aten.view" for aten.view_copy.default, which a view becomes."""
+    namespace, name = func._schema.name.split("::")
+    if torch.Tag.view_copy in func.tags:
+        name = name.removesuffix("_copy")
+    overload = func._schema.overload_name
+    return f"{namespace}.{name}" + (f".{overload}" if overload else "")
 
 
 def _at(state: State) -> str:
@@ -281,6 +296,6 @@ def fallback(func: Any, place: Place | None) -> str:
     )
     remedy = _REMEDIES.get(func._schema.name, "Do it outside the training step if you can.")
     return (
-        f"{str(func).removesuffix('.default')} at {where(place)} runs on the CPU: {why}. Each time, "
-        f"this waits for the device and copies operands and results. {remedy}"
+        f"{op_name(func)} at {where(place)} runs on the CPU: {why}. "
+        f"Each time, this waits for the device and copies operands and results. {remedy}"
     )

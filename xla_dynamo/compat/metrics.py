@@ -45,7 +45,7 @@ counters: collections.Counter[str] = collections.Counter()
 metrics: dict[str, Metric] = {}
 # Windows that were launched, by the state of the trie at which they ended.
 launches: dict[State, int] = {}
-on_compile: list[Callable[[Window, Any], None]] = []
+on_compile: list[Callable[[Window, Program, Any], None]] = []
 on_launch: list[Callable[[Window, Program], None]] = []
 _watches: dict[Window, Watch] = {}
 _now = time.time
@@ -102,13 +102,13 @@ def downloaded(nanoseconds: int, size: int) -> None:
         counters["xla::_to_cpu"] += 1
 
 
-def compiled(window: Window, run: Any) -> None:
-    """The pending window was compiled to `run`, an executable or a function of several."""
+def compiled(window: Window, program: Program, run: Any) -> None:
+    """The pending window was compiled; `run` is the executable, or a function of several."""
     count("UncachedCompile")
     count("CreateCompileHandles")
     sample("InputOutputAliasCount", getattr(run, "aliases", 0))
     for listener in on_compile:
-        listener(window, run)
+        listener(window, program, run)
 
 
 def launched(window: Window, program: Program, start: int, results: Sequence[Any]) -> None:

@@ -41,7 +41,7 @@ def largest(window: Window) -> str:
     if window.values:
         metas = [(m, state) for state in path for m in explain.result_metas(state)]
         for value, (meta, state) in zip(window.values, metas, strict=False):
-            made = f"{state.op}".removesuffix(".default")
+            made = explain.op_name(state.op.func)
             buffers[id(value)] = meta, f"result of {made} at {explain.where(state.place)}"
         for i, value in enumerate(window.inputs):
             buffers[id(value)] = value.meta, f"input {i} of the program"

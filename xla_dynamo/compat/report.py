@@ -154,7 +154,7 @@ def executed_fallback_ops() -> list[str]:
 
 
 def count_ops(windows: Mapping[State, int]) -> collections.Counter[str]:
-    """ "xla::add" and the like of windows (the states at which they end), each run so many times."""
+    """ "xla::add" and the like of windows (the states at which they end), times their launches."""
     counted: collections.Counter[str] = collections.Counter()
     for end, times in windows.items():
         for name, calls in _ops(end).items():

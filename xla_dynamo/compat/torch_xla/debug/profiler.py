@@ -1,0 +1,215 @@
+"""torch_xla.debug.profiler on jax.profiler: a server for TensorBoard, traces, named regions.
+
+A region costs nothing to speak of until a server or a trace was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xla_dynamo.compat import barrier
+from xla_dynamo.errors import XlaDynamoError
+
+_LOCAL = ("localhost", "127.0.0.1", "[::1]", "0.0.0.0")
+_lock = threading.Lock()
+_ports: set[int] = set()
+_tracing = False
+_marked_step = False
+
+
+class ProfilerServer:
+    """A running server; it stops when this object is dropped."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+
+def start_server(port: int, only_on_master: bool = True) -> ProfilerServer:
+    """Serve profiles to TensorBoard (or `trace`) on a port, as long as the result is kept.
+
+    Raises:
+        RuntimeError: a server runs already, or the port is invalid.
+    """
+    import jax
+
+    if not 0 < port < 65_536:
+        raise RuntimeError(f"{port} is not a port: 1 to 65535")
+    try:
+        jax.profiler.start_server(port)
+    except ValueError as error:
+        raise RuntimeError(f"the profiler's server did not start: {error}") from error
+    server = ProfilerServer(port)
+    _ports.add(port)
+    weakref.finalize(server, _stop_server, port)
+    return server
+
+
+def _stop_server(port: int) -> None:
+    import jax
+
+    _ports.discard(port)
+    jax.profiler.stop_server()
+
+
+def trace(
+    service_addr: str,
+    logdir: str | os.PathLike[str],
+    duration_ms: int = 1000,
+    num_tracing_attempts: int = 3,
+    host_tracer_level: int = 2,
+    device_tracer_level: int = 1,
+    delay_ms: int = 0,
+    timeout_s: int = 120,
+    interval_s: int = 5,
+) -> None:
+    """Profile this process for `duration_ms`, from `delay_ms` on, into a folder for TensorBoard.
+
+    service_addr: the address of the server that this process started: "localhost:9012".
+    num_tracing_attempts, timeout_s, interval_s: nothing; no network is between.
+
+    Raises:
+        XlaDynamoError: the address is of another process.
+        RuntimeError: a profile is being taken.
+    """
+    for address in service_addr.split(","):
+        host, _, port = address.removeprefix("grpc://").rpartition(":")
+        if host not in _LOCAL or not port.isdecimal() or int(port) not in _ports:
+            raise XlaDynamoError(
+                f"{address} is not the server of this process. Profile another process with "
+                "`python -m jax.collect_profile PORT DURATION_MS`, or call start_trace and "
+                "stop_trace in it."
+            )
+    time.sleep(delay_ms / 1000)
+    start_trace(logdir, host_tracer_level, device_tracer_level)
+    try:
+        time.sleep(duration_ms / 1000)
+    finally:
+        stop_trace()
+
+
+def trace_detached(*args: Any, **kwargs: Any) -> None:
+    """`trace` in a thread of its own."""
+    threading.Thread(target=trace, args=args, kwargs=kwargs).start()
+
+
+def start_trace(
+    log_dir: str | os.PathLike[str], host_tracer_level: int = 2, device_tracer_level: int = 1
+) -> None:
+    """Profile until `stop_trace`, into a folder for TensorBoard.
+
+    Raises:
+        RuntimeError: a profile is being taken.
+    """
+    import jax
+
+    global _tracing
+    with _lock:
+        if _tracing:
+            raise RuntimeError("Profile has already been started. Only one profile may be run.")
+        options = jax.profiler.ProfileOptions()
+        options.host_tracer_level = host_tracer_level
+        options.device_tracer_level = device_tracer_level
+        jax.profiler.start_trace(log_dir, profiler_options=options)
+        _tracing = True
+
+
+def stop_trace() -> None:
+    """End the profile and write it.
+
+    Raises:
+        RuntimeError: none was started.
+    """
+    import jax
+
+    global _tracing
+    with _lock:
+        if not _tracing:
+            raise RuntimeError("No profile started")
+        _tracing = False
+        jax.profiler.stop_trace()
+
+
+class Trace:
+    """A region that profiles show by name: `with Trace("forward"):`; kwargs are shown with it."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self.name = name
+        self._details = kwargs
+        self._region: Any = None
+
+    def __enter__(self) -> Trace:
+        if _tracing or _ports:
+            self._region = self._annotation()
+            self._region.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._region is not None:
+            self._region.__exit__(*error)
+            self._region = None
+
+    def _annotation(self) -> Any:
+        import jax
+
+        return jax.profiler.TraceAnnotation(self.name, **self._details)
+
+
+class StepTrace(Trace):
+    """A region that is a training step: it ends with a barrier. `StepTrace("step", step_num=3)`."""
+
+    def __enter__(self) -> Trace:
+        set_tracer_marked_step(True)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            barrier.mark_step()
+        finally:
+            super().__exit__(*error)
+
+    def _annotation(self) -> Any:
+        import jax
+
+        return jax.profiler.StepTraceAnnotation(self.name, **self._details)
+
+
+def trace_me(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: calls of the function are regions called `scope`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with Trace(scope):
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@contextlib.contextmanager
+def profile(log_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """Profile a block into a folder for TensorBoard."""
+    start_trace(log_dir)
+    try:
+        yield
+    finally:
+        stop_trace()
+
+
+def set_tracer_marked_step(value: bool) -> None:
+    """Note whether a StepTrace ends the steps, so that a loader need not."""
+    global _marked_step
+    _marked_step = value
+
+
+def get_tracer_marked_step() -> bool:
+    """Whether a StepTrace ends the steps."""
+    return _marked_step
