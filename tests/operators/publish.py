@@ -52,10 +52,10 @@ to 1e-7. This page is generated: `make operators` runs the sweep and rewrites it
 | empty | PyTorch does not declare this dtype |
 
 Right also means: within the default bounds of the same operator in float64, or as near to it as
-eager is, by a factor of four (two orders of adding float32 numbers differ by rounding); drawn from the same
-distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype and
-strides (`empty` and its kin); an equally valid answer (eigenvectors, singular vectors: checked by
-what they reconstruct).
+eager is, by a factor of four (two orders of adding float32 numbers differ by rounding); drawn from
+the same distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype
+and strides (`empty` and its kin); an equally valid answer (eigenvectors, singular vectors: checked
+by what they reconstruct).
 
 `lowered by` says who lowers the operator's own aten op. `via`: PyTorch makes other ops of it, by
 decomposition or because it is a function of several; those, and who lowers them. `no op`: nothing

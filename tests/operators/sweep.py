@@ -129,12 +129,13 @@ def _repeats(run: _Run, sample: Any, first: Values, seeds: int) -> bool:
     if run.case.op in UNDEFINED:
         return True
     others = (_eager(run, sample, seed) for seed in range(2, seeds + 1))
-    return all(_identical(first, other) for other in others)
+    return all(_identical(run, sample, first, other) for other in others)
 
 
-def _identical(first: Values, second: Values) -> bool:
+def _identical(run: _Run, sample: Any, first: Values, second: Values) -> bool:
     try:
-        values.assert_same((second.results, second.gradients), (first.results, first.gradients))
+        check(run.case.op, sample, second.results, first.results)
+        values.assert_same(second.gradients, first.gradients)
     except AssertionError:
         return False
     return True
