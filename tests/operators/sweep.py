@@ -20,7 +20,7 @@ import xla_dynamo
 from xla_dynamo.errors import UnsupportedOp
 
 from . import accuracy, values
-from .alternatives import UNDEFINED, check
+from .alternatives import UNDEFINED, check, invariant
 from .cases import Case, operators, samples
 from .doors import Door, broken, traced
 from .lowered_by import Ways, watch
@@ -226,7 +226,7 @@ def _same_distribution(run: _Run, sample: Any, opened: Any, function: Any) -> No
     def draw(source: Any) -> Callable[[], Any]:
         def once() -> Any:
             drawn = run.run(source, [sample])[0]
-            return drawn.results, drawn.gradients or ()
+            return invariant(run.case.op, drawn.results), drawn.gradients or ()
 
         return once
 
