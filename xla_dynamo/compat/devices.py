@@ -37,7 +37,7 @@ def devices() -> list[torch.device]:
 
 
 def hardware() -> str:
-    """ "CPU", "TPU", "CUDA", ...: what the devices are."""
+    """What the devices are: "CPU", "TPU", "CUDA", ..."""
     from xla_dynamo.backend.runtime import pjrt
 
     platform = pjrt.default_platform()
@@ -88,5 +88,5 @@ def index_of(device: Named | None = None) -> int:
 
 
 def real(device: Named) -> str:
-    """ "CPU:0" for xla:0 on a machine without accelerator."""
+    """The name of the hardware: "CPU:0" for xla:0 on a machine without accelerator."""
     return f"{hardware()}:{index_of(device)}"

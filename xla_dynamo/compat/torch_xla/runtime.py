@@ -25,7 +25,7 @@ _cache_paths: list[str] = []
 
 
 def device_type() -> str:
-    """ "CPU", "TPU", "CUDA", ..."""
+    """The kind of hardware: "CPU", "TPU", "CUDA", ..."""
     return devices.hardware()
 
 

@@ -94,7 +94,7 @@ def xla_real_devices(of: Sequence[Device] | None = None) -> list[str]:
 
 
 def xla_device_hw(device: Device) -> str:
-    """ "CPU", "TPU", "CUDA", ..."""
+    """The kind of hardware: "CPU", "TPU", "CUDA", ..."""
     return devices.hardware()
 
 

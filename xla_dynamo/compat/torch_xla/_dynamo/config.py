@@ -1,0 +1,6 @@
+"""torch_xla._dynamo.config: switches of its bridge, which have nothing to switch here."""
+
+from __future__ import annotations
+
+skip_input_data_check = False
+outside_on_amp = False

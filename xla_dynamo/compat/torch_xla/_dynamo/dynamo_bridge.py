@@ -1,0 +1,6 @@
+"""torch_xla._dynamo.dynamo_bridge: torch_xla.core.dynamo_bridge."""
+
+from __future__ import annotations
+
+from ..core.dynamo_bridge import extract_compiled_graph as extract_compiled_graph
+from ..core.dynamo_bridge import extract_compiled_graph_helper as extract_compiled_graph_helper

@@ -1,0 +1,5 @@
+"""torch_xla._internal.utils."""
+
+from __future__ import annotations
+
+from ..core.xla_model import parse_xla_device as parse_xla_device

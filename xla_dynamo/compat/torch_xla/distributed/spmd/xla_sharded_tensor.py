@@ -1,0 +1,42 @@
+"""Tensors that lie on several devices: on one, a plain tensor is one shard of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .xla_sharding import ShardingType, sharding_of
+
+
+@dataclass
+class XLAShard:
+    """The part of a tensor on one device."""
+
+    data: torch.Tensor
+    indices: Any
+    shard_device: str
+    replica_id: int
+
+    @property
+    def unpadded_data(self) -> torch.Tensor:
+        """The part without padding."""
+        return self.data
+
+
+class _Sharded(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch.Tensor) and sharding_of(instance) is not None
+
+
+class XLAShardedTensor(metaclass=_Sharded):
+    """XLAShardedTensor(t) is `t`; isinstance says whether a tensor was marked."""
+
+    def __new__(cls, elem: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return elem
+
+
+def sharding_type(t: torch.Tensor) -> ShardingType | None:
+    """REPLICATED for a tensor that was marked."""
+    return None if sharding_of(t) is None else ShardingType.REPLICATED

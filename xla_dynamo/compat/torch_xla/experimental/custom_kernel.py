@@ -1,0 +1,112 @@
+"""Attention by torch_xla's names for its TPU kernels, as ordinary ops that XLA fuses."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from xla_dynamo.errors import NotAvailable
+
+
+def flash_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = False,
+    q_segment_ids: torch.Tensor | None = None,
+    kv_segment_ids: torch.Tensor | None = None,
+    sm_scale: float = 1.0,
+    *,
+    ab: torch.Tensor | None = None,
+    partition_spec: Any = None,
+    mesh: Any = None,
+) -> torch.Tensor:
+    """softmax(q kᵀ · sm_scale + ab) v for (batch, heads, length, width), within equal segments."""
+    mask = ab
+    if q_segment_ids is not None and kv_segment_ids is not None:
+        same = q_segment_ids[:, None, :, None] == kv_segment_ids[:, None, None, :]
+        mask = _and(mask, same, q)
+    if causal:
+        shape = q.shape[-2], k.shape[-2]
+        mask = _and(mask, torch.ones(shape, dtype=torch.bool, device=q.device).tril(), q)
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=float(sm_scale)
+    )
+
+
+def _and(bias: torch.Tensor | None, allowed: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """The additive mask that also forbids what is not `allowed`."""
+    least = torch.finfo(q.dtype).min
+    blocked = torch.zeros((), dtype=q.dtype, device=q.device).masked_fill(~allowed, least)
+    return blocked if bias is None else (bias + blocked).clamp(min=least)
+
+
+class FlashAttention:
+    """`FlashAttention.apply(...)` is flash_attention."""
+
+    @staticmethod
+    def apply(q: Any, k: Any, v: Any, causal: bool = False, *rest: Any) -> torch.Tensor:
+        """flash_attention, with arguments by position."""
+        names = ("q_segment_ids", "kv_segment_ids", "sm_scale", "ab", "partition_spec", "mesh")
+        return flash_attention(q, k, v, causal, **dict(zip(names, rest, strict=False)))
+
+
+def paged_attention(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    lengths: torch.Tensor,
+    page_indices: torch.Tensor,
+    pages_per_compute_block: int,
+    megacore_mode: str | None = None,
+    attn_logits_soft_cap: float | None = None,
+) -> torch.Tensor:
+    """Attention of one query for each sequence over keys and values kept in pages.
+
+    q: (batch, heads, width); pages: (kv heads, pages, page size, width); page_indices: (batch, n),
+    the pages of each sequence in order; lengths: (batch,). Scores are not scaled.
+    """
+    heads = q.shape[1]
+
+    def gather(pages: torch.Tensor) -> torch.Tensor:
+        rows = pages[:, page_indices.long()].flatten(2, 3).transpose(0, 1)
+        return rows.repeat_interleave(heads // pages.shape[0], 1)
+
+    keys, values = gather(k_pages), gather(v_pages)
+    scores = torch.einsum("bhd,bhld->bhl", q, keys)
+    if attn_logits_soft_cap is not None:
+        scores = attn_logits_soft_cap * torch.tanh(scores / attn_logits_soft_cap)
+    inside = torch.arange(keys.shape[2], device=q.device) < lengths[:, None]
+    scores = scores.masked_fill(~inside[:, None], torch.finfo(scores.dtype).min)
+    return torch.einsum("bhl,bhld->bhd", scores.softmax(-1), values)
+
+
+def jax_import_guard() -> None:
+    """Nothing: jax is what runs this."""
+
+
+def requires_jax(function: Any) -> Any:
+    """A decorator that changes nothing: jax is what runs this."""
+    return function
+
+
+def make_kernel_from_pallas(kernel: Any, output_shape_dtype_fn: Any) -> Any:
+    """A Pallas kernel as a function of xla tensors."""
+    from ..core import xla_builder
+
+    return functools.partial(_call, xla_builder, kernel)
+
+
+def _call(builder: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    return builder.call_jax(kernel, args, kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise NotAvailable(
+        f"custom_kernel.{name} is a TPU kernel of torch_xla that is not here: write it with "
+        "ordinary torch ops, or call a JAX one by torch_xla.core.xla_builder.call_jax"
+    )
