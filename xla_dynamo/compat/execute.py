@@ -85,7 +85,6 @@ def alive(window: Window) -> tuple[int, ...]:
 
 
 def _launch(window: Window, program: Program) -> None:
-    start = time.perf_counter_ns()
     inputs, values = window.inputs, window.values
     arrays = [inputs[i].array for i in program.inputs]
     scalars = window.scalars
@@ -95,6 +94,7 @@ def _launch(window: Window, program: Program) -> None:
     if program.seeds:
         seeds = np.array([window.seeds[i] for i in program.seeds], np.uint64)
         arrays.append(put(seeds.view(np.uint32).reshape(-1, 2), device))
+    start = time.perf_counter_ns()
     results = program.run(arrays)
     for i, array in zip(program.results, results, strict=True):
         value = values[i]

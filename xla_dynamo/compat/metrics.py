@@ -124,7 +124,7 @@ def launched(window: Window, program: Program, start: int, results: Sequence[Any
     if watch is None:
         watch = _watches.setdefault(window, Watch(_executed))
     if results:
-        watch.launched(start, results[program.watch])
+        watch.launched(start, results[program.watch], id(program))
     for listener in on_launch:
         listener(window, program)
     if len(launches) > _STATES:
