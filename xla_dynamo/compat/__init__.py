@@ -16,11 +16,14 @@ def install() -> None:
     Raises:
         ImportError: a real torch_xla is imported already.
     """
-    from . import device, torch_hooks
+    from . import autocast, debugging, device, scaling, torch_hooks
 
     finder.add()
     device.install()
+    scaling.install()
+    autocast.install()
     torch_hooks.install()
+    debugging.install()
 
 
 def uninstall() -> None:
