@@ -22,6 +22,7 @@ from xla_dynamo.backend.expand import replace
 from xla_dynamo.backend.lowering.registry import draws
 
 from . import execute, explain, inference, metrics, scalars
+from .composites import COMPOSITES
 from .storage import STORED, stored
 from .values import Meta, Ref, Value, meta
 from .window import Number, State, Window
@@ -33,8 +34,9 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.
 
 def program(window: Window, live: Sequence[int], dead: Sequence[int]) -> execute.Program:
     """Compile the pending window for the results `live` and the inputs `dead`, its to take over."""
-    builder = build(window.state.path(), window.inputs, len(window.scalars), len(window.seeds))
-    return builder.program(window, live, set(dead))
+    with inference.lock:
+        builder = build(window.state.path(), window.inputs, len(window.scalars), len(window.seeds))
+        return builder.program(window, live, set(dead))
 
 
 def build(
@@ -181,7 +183,7 @@ class Builder:
             args, func = (func, 0, key, *args), prng.call
             kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
         node = self._call(func, args, kwargs, outputs, trace)
-        function = form or table.get(func)
+        function = form or COMPOSITES.get(func) or table.get(func)
         if function is None:
             return node
         last = node.prev

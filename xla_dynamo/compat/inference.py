@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import threading
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
+
 from .ops import Op
 from .values import Leaf, Meta, meta
 
@@ -27,6 +30,8 @@ EAGER = object()
 
 _known: dict[Any, Any] = {}
 _fakes: dict[Meta, torch.Tensor] = {}
+# Threads on different devices share the fakes, and PyTorch's mode is for one thread at a time.
+lock = threading.RLock()
 mode = FakeTensorMode(allow_non_fake_inputs=True)
 
 
@@ -53,7 +58,7 @@ def fake(of: Meta) -> torch.Tensor:
     """The fake CPU tensor of a meta: one for all its uses."""
     found = _fakes.get(of)
     if found is None:
-        with mode:
+        with lock, mode:
             found = _fakes[of] = torch.empty(of.shape, dtype=of.dtype, device="cpu")
     return found
 
@@ -66,7 +71,8 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
     """
     known = _known.get(signature)
     if known is None:
-        known = _known[signature] = _infer(op, args, kwargs)
+        with lock:
+            known = _known[signature] = _infer(op, args, kwargs)
     return known
 
 
@@ -76,7 +82,8 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
     try:
         with _quietly, mode:
-            result = op.func(*fake_args, **fake_kwargs)
+            function = PRODUCT_DECOMPOSITIONS.get(op.func, op.func)  # it has no shape inference
+            result = function(*fake_args, **fake_kwargs)
         return _metas(result)
     except (
         DataDependentOutputException,

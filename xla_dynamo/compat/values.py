@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from .window import Window
 
 Array = Any
+
+naming = threading.Lock()  # held where names are made: windows of several threads share them
 
 
 class Ref:
@@ -46,8 +49,10 @@ class Meta:
     def input(self, index: int) -> Ref:
         """The name of input `index` of a window."""
         inputs = self.inputs
-        while len(inputs) <= index:
-            inputs.append(Ref(len(inputs), self))
+        if len(inputs) <= index:
+            with naming:
+                while len(inputs) <= index:
+                    inputs.append(Ref(len(inputs), self))
         return inputs[index]
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ import torch
 from . import inference
 from .ops import Op, describe
 from .scalars import FILLS
-from .values import Leaf, Meta, Ref, Value, leaf, meta
+from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
 
 # What an op gives: a Meta for a tensor, None, or a list or tuple of those.
 Outputs = Any
@@ -398,7 +398,9 @@ def _numbers_in(key: tuple[Any, ...]) -> int:
 
 def _result(number: int) -> Ref:
     if number >= len(_results):
-        _results.extend(Ref(i, None) for i in range(len(_results), 2 * len(_results)))
+        with naming:
+            while number >= len(_results):
+                _results.extend([Ref(i, None) for i in range(len(_results), 2 * len(_results))])
     return _results[number]
 
 
