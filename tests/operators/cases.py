@@ -28,7 +28,7 @@ DTYPES = (
 )
 DIRECTIONS = ("forward", "backward")
 # How many samples a case runs where not all of them: spread evenly over those that there are.
-SAMPLES = {"forward": 4, "backward": 6}
+SAMPLES = {"forward": 3, "backward": 5}
 
 
 @dataclass(frozen=True, order=True)
