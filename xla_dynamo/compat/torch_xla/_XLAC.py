@@ -5,7 +5,6 @@ Also importable as `_XLAC`. Devices are strings here, "xla:0", or "CPU:0" for th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -320,7 +319,9 @@ def _get_xla_tensor_debug_info(tensor: torch.Tensor) -> str:
 
 def _get_graph_hash(tensors: Tensors) -> bytes:
     """16 bytes that are equal for equal programs."""
-    return hashlib.md5(_get_xla_tensors_text(tensors).encode()).digest()
+    from xla_dynamo.compat import ir_text
+
+    return ir_text.graph_hash(tensors)
 
 
 def _run_cached_graph(graph_hash: bytes, inputs: Tensors) -> list[torch.Tensor]:
