@@ -15,6 +15,7 @@ from torch._decomp import core_aten_decompositions
 from .linear_algebra import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .lowering import rules  # noqa: F401  (fills RULES)
 from .lowering.registry import RULES
+from .products import PRODUCT_DECOMPOSITIONS
 
 # The decomposition returns the attention matrix where its own backward expects the logsumexp.
 _WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
@@ -30,4 +31,4 @@ def core() -> dict[Any, Callable[..., Any]]:
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table handed to AOTAutograd: core decompositions of ops without a rule, and our own."""
     without_rule = {op: how for op, how in core().items() if op not in RULES}
-    return {**without_rule, **LINEAR_ALGEBRA_DECOMPOSITIONS}
+    return {**without_rule, **LINEAR_ALGEBRA_DECOMPOSITIONS, **PRODUCT_DECOMPOSITIONS}

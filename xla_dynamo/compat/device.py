@@ -20,6 +20,7 @@ import torch
 from xla_dynamo.backend.runtime import resident
 
 from . import execute, lazy
+from .composites import register_composites
 from .factories import register_factories
 from .inplace import register_inplace
 from .sequences import register_sequences
@@ -40,10 +41,11 @@ def install() -> None:
     library = torch.library.Library("aten", "IMPL", "XLA")
     _libraries.append(library)
     register_factories(library, window)
-    library = torch.library.Library("aten", "IMPL", "AutogradXLA")
-    _libraries.append(library)
-    register_inplace(library, _redispatch)
-    register_sequences(library)
+    autograd = torch.library.Library("aten", "IMPL", "AutogradXLA")
+    _libraries.append(autograd)
+    register_composites(library, autograd, _keep_whole, _below_autograd)
+    register_inplace(autograd, _redispatch)
+    register_sequences(autograd)
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
     )
@@ -100,27 +102,36 @@ _Key: Any = torch._C.DispatchKey
 _USUAL = _Keys(_Key.AutogradCPU) | _Keys(_Key.ADInplaceOrView) | _Keys(_Key.CPU)
 _FUNCTIONAL = _USUAL | _Keys(_Key.Functionalize)
 _TRACED = _USUAL | _Keys(_Key.Python)
+_Transformed = _Key.FuncTorchDynamicLayerBackMode
+_TRANSFORMED = _USUAL | _Keys(_Transformed)
 
 
 def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
     """Run `op` by the autograd kernel that a kernel of ours stands before."""
-    # A Python number in the place of a tensor arrives as a number.
-    taken = zip(op._schema.arguments, args, strict=False)
-    args = [
-        torch.tensor(value) if _is_number(value) and isinstance(kind.type, torch.TensorType) else value
-        for kind, value in taken
-    ]
+    if torch._C._dispatch_tls_is_dispatch_key_included(_Transformed):  # inside torch.func.grad
+        return op.redispatch(_TRANSFORMED, *args, **kwargs)
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
     real = any(torch._is_functional_tensor(t) for t in (*tensors, *args[1:]) if _is_tensor(t))
     return op.redispatch(_FUNCTIONAL if real else _TRACED, *args, **kwargs)
 
 
+# Nested tensors have kernels for linear and matmul, so there PyTorch's autograd knows them whole.
+_WHOLE = _Keys(_Key.AutogradNestedTensor) | _Keys(_Key.Functionalize)
+
+
+def _keep_whole(op: Any, args: Any) -> Any:
+    """Run `op` by an autograd kernel that does not take it apart."""
+    return op.redispatch(_WHOLE, *args)
+
+
+def _below_autograd(op: Any, args: Any) -> Any:
+    """Run `op` by what comes after autograd."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return op(*args)
+
+
 def _is_tensor(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor)
-
-
-def _is_number(argument: Any) -> bool:
-    return isinstance(argument, (bool, int, float, complex))
 
 
 def allow_backward() -> None:

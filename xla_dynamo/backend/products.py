@@ -1,0 +1,66 @@
+"""Gradients of linear and matmul as products: decompositions of the ops that stand for them.
+
+Where a device has a kernel for `linear` (the xla device: it records one op instead of five), autograd
+calls `linear_backward`, for which PyTorch has no decomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+def linear_backward(
+    x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of x @ weight.T + bias with respect to x, weight and bias, where `mask` asks."""
+    rows = grad.reshape(-1, weight.shape[0])
+    return (
+        torch.matmul(grad, weight.conj()) if mask[0] else None,
+        rows.t().mm(x.reshape(-1, weight.shape[1]).conj()) if mask[1] else None,
+        rows.sum(0) if mask[2] else None,
+    )
+
+
+def matmul_backward(
+    grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: Sequence[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of x @ y with respect to both; vectors are matrices of one row or column."""
+    left = x.unsqueeze(0) if x.dim() == 1 else x
+    right = y.unsqueeze(-1) if y.dim() == 1 else y
+    if x.dim() == 1:
+        grad = grad.unsqueeze(-2) if y.dim() != 1 else grad.unsqueeze(-1)
+    if y.dim() == 1:
+        grad = grad.unsqueeze(-1)
+    return (
+        _summed(torch.matmul(grad, _adjoint(right)), left).reshape(x.shape) if mask[0] else None,
+        _right_gradient(grad, left, right).reshape(y.shape) if mask[1] else None,
+    )
+
+
+def _right_gradient(
+    grad: torch.Tensor, left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
+    if right.dim() == 2 and left.dim() > 2:  # one product instead of a batch that is summed
+        rows = left.reshape(-1, left.shape[-1])
+        return _adjoint(rows).mm(grad.reshape(-1, grad.shape[-1]))
+    return _summed(torch.matmul(_adjoint(left), grad), right)
+
+
+def _adjoint(matrix: torch.Tensor) -> torch.Tensor:
+    return matrix.transpose(-2, -1).conj()
+
+
+def _summed(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Summed over what was broadcast."""
+    return gradient.sum_to_size(like.shape) if gradient.shape != like.shape else gradient
+
+
+PRODUCT_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    aten.linear_backward.default: linear_backward,
+    aten.matmul_backward.default: matmul_backward,
+}

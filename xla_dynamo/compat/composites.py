@@ -1,0 +1,85 @@
+"""Ops that PyTorch takes apart before a device sees them, recorded whole.
+
+A linear layer is five ops forward and nine backward, a matmul six and eight; each costs as much to
+record as any. A kernel for dispatch key XLA makes PyTorch keep them whole, with gradients of their
+own. They are taken apart when a window is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from xla_dynamo.backend import products
+from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
+
+from .values import Leaf
+
+aten = torch.ops.aten
+
+_WHOLE = (aten.linear.default, aten.matmul.default)
+
+
+def _taken_apart(op: Any) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        return op(*args)  # traced, a composite op leaves its parts
+
+    return run
+
+
+# op -> the function whose trace replaces it in a window's graph.
+COMPOSITES: dict[Any, Callable[..., Any]] = {
+    **{op: _taken_apart(op) for op in _WHOLE},
+    **PRODUCT_DECOMPOSITIONS,
+}
+
+
+def register_composites(
+    library: torch.library.Library,
+    autograd: torch.library.Library,
+    keep: Callable[[Any, Any], Any],
+    below: Callable[[Any, Any], Any],
+) -> None:
+    """Register the kernels for dispatch keys XLA and AutogradXLA.
+
+    `keep(op, args)` runs an op by the autograd kernel that PyTorch has for devices with a kernel of
+    their own for it; `below(op, args)` by what comes after autograd.
+    """
+    for op in _WHOLE:
+        name = op._schema.name.removeprefix("aten::")
+        library.impl(name, _unreached)
+        autograd.impl(name, _whole_if_possible(op, keep))
+
+    def matmul_backward(grad: Any, x: Any, y: Any, mask: Any) -> Any:
+        # PyTorch has no derivative of this one: where one is wanted, its parts are recorded.
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (grad, x, y)):
+            return products.matmul_backward(grad, x, y, mask)
+        return below(aten.matmul_backward.default, (grad, x, y, mask))
+
+    autograd.impl("matmul_backward", matmul_backward)
+
+
+def _whole_if_possible(op: Any, keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def kernel(*args: Any) -> Any:
+        x = args[0]
+        # The gradients of the whole op are for real numbers and reverse mode; tracers want parts.
+        if (
+            x.is_complex()
+            or forward_ad._current_level >= 0
+            or not torch._is_functional_tensor(x)
+            or type(torch._from_functional_tensor(x)) is not Leaf
+        ):
+            return op._op_dk(composite, *args)
+        return keep(op, args)
+
+    return kernel
+
+
+def _unreached(*args: Any, **kwargs: Any) -> Any:
+    """Leaves take every op before their backend's kernels are looked for."""
+    raise AssertionError("an op on an xla tensor did not reach the recorder")
