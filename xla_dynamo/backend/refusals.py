@@ -37,7 +37,8 @@ def report(refused: dict[Node, str], options: Options) -> None:
             raise UnsupportedOp(f'{message} options={{"fallback": "cpu"}} would run it on the CPU.')
         metrics.warn_once(
             (op_of(node), where),
-            f"{message} It runs on the CPU in eager PyTorch between compiled parts.",
+            f"{message} It runs on the CPU in eager PyTorch between compiled parts; to avoid that, "
+            "use another op, or add a lowering (CONTRIBUTING.md).",
             metrics.FallbackWarning,
         )
 

@@ -18,6 +18,7 @@ from xla_dynamo.backend import metrics, options
 from xla_dynamo.backend.launch import Request
 from xla_dynamo.config import config
 
+from . import metrics as lazy_metrics
 from . import settings
 from .values import Meta, Ref
 from .window import Number, Place, State, Window
@@ -44,6 +45,7 @@ _ADVICE = {
     "op": "Issue the same ops in every step: torch.where instead of an if on values.",
     "barrier": "Put the barrier at the same place in every step, and read values (.item(), print) "
     "only every so many steps.",
+    "options": "Set options once, before the first step.",
     "live": "Keep and drop the same tensors in every step: detach() and del what a log collects.",
 }
 
@@ -72,6 +74,8 @@ def differs(window: Window, survivors: Survivors | None) -> Difference:
         return Difference("live", "the same ops as in a window before")
     if window.state.programs and survivors is not None:
         return _other_survivors(window, path, survivors)
+    if window.state in lazy_metrics.launches:
+        return Difference("options", "the options of the compiler changed")
     if window.state.children:
         following = next(iter(window.state.children.values()))
         return Difference(
@@ -239,7 +243,8 @@ def show(argument: Any) -> str:
     if type(argument) is Ref:
         return f"{argument!r} {argument.meta}" if argument.meta is not None else repr(argument)
     if type(argument) is Number:
-        return f"a number ({str(argument.dtype).removeprefix('torch.')})"
+        kind = argument.dtype
+        return f"a number ({kind.__name__ if isinstance(kind, type) else str(kind)[6:]})"
     if isinstance(argument, (list, tuple)):
         return "[" + ", ".join(show(item) for item in argument) + "]"
     return str(argument) if isinstance(argument, str) else repr(argument)
