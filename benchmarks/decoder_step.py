@@ -10,6 +10,7 @@ decoder_step.py` here.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -60,6 +61,10 @@ class Decoder(nn.Module):
         return F.cross_entropy(self.head(self.norm(h)).view(-1, WORDS), y.view(-1))
 
 
+def medians(steps: list[list[float]], parts: tuple[str, ...]) -> dict[str, float]:
+    return {part: statistics.median(step[i] for step in steps) for i, part in enumerate(parts)}
+
+
 def main() -> None:
     torch.manual_seed(0)
     device = xm.xla_device()
@@ -82,7 +87,7 @@ def main() -> None:
         times.append(time.perf_counter())
         del seen
         xm.wait_device_ops()
-        return [(b - a) * 1e3 for a, b in zip(times, times[1:])], loss
+        return [(b - a) * 1e3 for a, b in itertools.pairwise(times)], loss
 
     for _ in range(4):
         step()
@@ -95,8 +100,8 @@ def main() -> None:
         "engine": torch_xla.__version__,
         "ops": ops // REPEATED,
         "loss": loss.item(),
-        "repeated": dict(zip(PARTS, map(statistics.median, zip(*repeated)))),
-        "fresh": dict(zip(PARTS[:3], map(statistics.median, zip(*fresh)))),
+        "repeated": medians(repeated, PARTS),
+        "fresh": medians(fresh, PARTS[:3]),
     }
     json.dump(report, sys.stdout)
     print()
