@@ -1,8 +1,8 @@
 """Host time of a legacy training step against torch_xla.
 
-`python -m benchmarks.lazy --torch-xla PYTHON`, with the Python of an environment that has it. Both run
-benchmarks/decoder_step.py on the CPU, taking turns, so that other load on the machine does not
-favour one. A ratio below 1 means that the lazy device here takes less time.
+`python -m benchmarks.lazy --torch-xla PYTHON`, with the Python of an environment that has it.
+Both run benchmarks/decoder_step.py on the CPU, taking turns, so that other load on the machine does
+not favour one. A ratio below 1 means that the lazy device here takes less time.
 """
 
 from __future__ import annotations
