@@ -19,7 +19,7 @@ import torch
 
 from xla_dynamo.backend.runtime import resident
 
-from . import execute, lazy
+from . import execute, lazy, reads  # noqa: F401  (reads fills HANDLERS)
 from .composites import register_composites
 from .factories import register_factories
 from .inplace import register_inplace
@@ -108,6 +108,11 @@ _TRANSFORMED = _USUAL | _Keys(_Transformed)
 
 def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
     """Run `op` by the autograd kernel that a kernel of ours stands before."""
+    taken = zip(op._schema.arguments, args, strict=False)
+    args = [
+        _zero_dim(value) if isinstance(kind.type, torch.TensorType) else value
+        for kind, value in taken
+    ]
     if torch._C._dispatch_tls_is_dispatch_key_included(_Transformed):  # inside torch.func.grad
         return op.redispatch(_TRANSFORMED, *args, **kwargs)
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
@@ -128,6 +133,21 @@ def _below_autograd(op: Any, args: Any) -> Any:
     """Run `op` by what comes after autograd."""
     with torch._C._AutoDispatchBelowAutograd():
         return op(*args)
+
+
+def _zero_dim(value: Any) -> Any:
+    """A Python number in the place of a tensor arrives as a number: as a tensor, in full precision.
+
+    A tensor made here must not belong to a functional transform that is active.
+    """
+    for kind, dtype in _NUMBERS.items():
+        if type(value) is kind:
+            with torch._C._DisableFuncTorch():
+                return torch.tensor(value, dtype=dtype)
+    return value
+
+
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
 def _is_tensor(argument: Any) -> bool:

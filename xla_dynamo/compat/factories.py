@@ -46,6 +46,7 @@ def register_factories(library: torch.library.Library, window: GetWindow) -> Non
     library.impl("empty.memory_format", _bound(_empty, window))
     library.impl("empty_strided", _bound(_empty_strided, window))
     library.impl("_copy_from", _copy_from)
+    library.impl("_efficientzerotensor", _recorder(aten.zeros.default, window))
     for func in _RECORDED:
         name = f"{func._schema.name.removeprefix('aten::')}"
         overload = func._overloadname

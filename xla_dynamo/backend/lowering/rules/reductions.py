@@ -126,12 +126,12 @@ def aminmax(
     return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
-@lower(aten.any.default, aten.any.dim, aten.any.dims)
+@lower(aten.any.default, aten.any.dim, aten.any.dims, aten._is_any_true.default)
 def any_(x: jax.Array, dims: Dims = None, keepdim: bool = False) -> jax.Array:
     return jnp.any(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
 
 
-@lower(aten.all.default, aten.all.dim, aten.all.dims)
+@lower(aten.all.default, aten.all.dim, aten.all.dims, aten._is_all_true.default)
 def all_(x: jax.Array, dims: Dims = None, keepdim: bool = False) -> jax.Array:
     return jnp.all(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
 
