@@ -124,7 +124,11 @@ def _table(rows: Mapping[str, Row], where: str) -> str:
 def lowered_by(op: str, row: Row) -> str:
     """Such as "torch-mlir", "JAX rule", or, of what it becomes, "via cat, view (JAX rule)"."""
     own = {_base(operators()[op].aten_name), _base(op.split(".")[-1])}
-    bases = {_WAYS[way]: {_base(name) for name in names} for way, names in row.ways.items()}
+    bases = {
+        word: {_base(name) for name in row.ways[way]}
+        for way, word in _WAYS.items()
+        if way in row.ways
+    }
     direct = [way for way, names in bases.items() if own & names]
     if direct:
         return ", ".join(direct)
