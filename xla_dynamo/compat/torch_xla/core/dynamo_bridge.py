@@ -1,4 +1,7 @@
-"""torch_xla.core.dynamo_bridge: an FX graph of torch.compile -> a compiled callable."""
+"""torch_xla.core.dynamo_bridge: an FX graph of torch.compile -> a compiled callable.
+
+PyTorch's backends "openxla" (a graph of AOTAutograd) and "openxla_eval" (one of Dynamo) end here.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,36 @@ import torch
 
 import xla_dynamo
 
+Run = Callable[..., Any]
 
-def extract_compiled_graph(
-    xla_model: torch.fx.GraphModule, xla_args: Sequence[Any]
-) -> Callable[..., Any]:
-    """The graph compiled by backend "xla", as torch's "openxla" backends expect it."""
+
+def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[Any]) -> Run:
+    """The graph compiled as by backend "xla"; `xla_args` are what it is called with first."""
+    if _is_lowered(xla_model):
+        return _program(xla_model)
     return xla_dynamo.xla(xla_model, list(xla_args))
 
 
 extract_compiled_graph_helper = extract_compiled_graph
+
+
+def _is_lowered(module: torch.fx.GraphModule) -> bool:
+    """Whether AOTAutograd made this graph: ops of ATen with the types of their results."""
+    calls = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
+    return all("val" in n.meta for n in calls) and any(
+        isinstance(node.target, torch._ops.OpOverload) for node in calls
+    )
+
+
+def _program(module: torch.fx.GraphModule) -> Run:
+    from xla_dynamo.backend import fx_graph, options, prng
+    from xla_dynamo.backend.aot import GraphInfo
+    from xla_dynamo.backend.lowering.registry import draws
+    from xla_dynamo.backend.program import make_program
+
+    prng.functionalize(module, draws)
+    names = tuple(node.name for node in fx_graph.placeholders(module.graph))
+    results = len(fx_graph.results(module.graph))
+    info = GraphInfo("openxla graph", "first call", names, frozenset(), results)
+    run = make_program(module, info, options.parse(None, None))
+    return lambda *args: run(list(args))

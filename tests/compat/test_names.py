@@ -1,0 +1,58 @@
+"""Every name of every generation of torch_xla resolves, and the page that counts them is right."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+
+import pytest
+from compat import names
+
+BY_MODULE = {
+    module: list(group)
+    for module, group in itertools.groupby(
+        sorted(names.read(), key=lambda name: name.module), lambda name: name.module
+    )
+}
+
+
+@pytest.mark.parametrize("module", BY_MODULE)
+def test_names_of_module_resolve(module):
+    found = importlib.import_module(module)
+    missing = [name.name for name in BY_MODULE[module] if not hasattr(found, name.name)]
+    assert missing == []
+
+
+def test_no_name_is_listed_twice():
+    listed = [(name.module, name.name) for name in names.read()]
+    assert sorted(listed) == sorted(set(listed))
+
+
+def test_page_counts_the_names():
+    """`python tests/compat/names.py` writes the table."""
+    text = names.PAGE.read_text()
+    assert text.split(names.BEGIN)[1].split(names.END)[0].strip() == names.table()
+
+
+def test_submodules_are_attributes():
+    import torch_xla
+
+    assert torch_xla.core.xla_model.xla_device().type == "xla"
+    assert torch_xla.distributed.xla_multiprocessing.spawn is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = torch_xla.nothing
+
+
+def test_xlac_is_one_module():
+    import _XLAC
+    import torch_xla
+
+    assert _XLAC is torch_xla._XLAC
+    with pytest.raises(AttributeError, match=r"_xla_frobnicate.*look in the public modules"):
+        _ = _XLAC._xla_frobnicate
+
+
+def test_environment_variable_constants_are_names():
+    import torch_xla.core.xla_env_vars as xenv
+
+    assert (xenv.PJRT_DEVICE, xenv.MP_DEVICE) == ("PJRT_DEVICE", "XRT_MULTI_PROCESSING_DEVICE")
