@@ -14,7 +14,7 @@ from torch import nn
 import xla_dynamo
 from xla_dynamo.compat import device as lazy_device
 from xla_dynamo.compat import explain
-from xla_dynamo.compat.window import State
+from xla_dynamo.compat.trie import State
 
 XLA = torch.device("xla:0")
 

@@ -20,8 +20,10 @@ from xla_dynamo.config import config
 
 from . import metrics as lazy_metrics
 from . import settings
+from .place import Place
+from .trie import Number, State
 from .values import Meta, Ref
-from .window import Number, Place, State, Window
+from .window import Window
 
 
 @dataclass(frozen=True)

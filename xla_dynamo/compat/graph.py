@@ -24,8 +24,9 @@ from xla_dynamo.backend.lowering.registry import draws
 from . import execute, explain, inference, metrics, scalars
 from .composites import COMPOSITES
 from .storage import STORED, stored
+from .trie import Number, State
 from .values import Meta, Ref, Value, meta
-from .window import Number, State, Window
+from .window import Window
 
 aten = torch.ops.aten
 _HALVES = frozenset({torch.bfloat16, torch.float16})
@@ -39,9 +40,7 @@ def program(window: Window, live: Sequence[int], dead: Sequence[int]) -> execute
         return builder.program(window, live, set(dead))
 
 
-def build(
-    path: Sequence[State], inputs: Sequence[Value], scalars: int, seeds: int
-) -> Builder:
+def build(path: Sequence[State], inputs: Sequence[Value], scalars: int, seeds: int) -> Builder:
     """The ops of a path as an FX graph."""
     builder = Builder([value.meta for value in inputs], scalars, seeds)
     for state in path:
@@ -58,7 +57,9 @@ class Builder:
         self._vectors: dict[torch.dtype, tuple[Node, list[int]]] = {
             dtype: (self._placeholder(f"scalars_{str(dtype)[6:]}", None), []) for dtype in _NUMPY
         }
-        self._keys = self._placeholder("seeds", inference.fake(meta(torch.Size([max(seeds, 1), 2]), torch.uint32)))
+        self._keys = self._placeholder(
+            "seeds", inference.fake(meta(torch.Size([max(seeds, 1), 2]), torch.uint32))
+        )
         self._seeds = seeds
         self._seed = 0
         self._values: list[Node | None] = []
@@ -110,7 +111,9 @@ class Builder:
         length = len(state.outputs)
 
         def element(argument: Any, i: int) -> Any:
-            return argument[i] if isinstance(argument, list) and len(argument) == length else argument
+            return (
+                argument[i] if isinstance(argument, list) and len(argument) == length else argument
+            )
 
         for i, output in enumerate(state.outputs):
             args = [element(argument, i) for argument in state.args]
@@ -161,7 +164,9 @@ class Builder:
         known = self._numbers.get((number.index, dtype))
         if known is not None:
             return known
-        store = dtype if dtype in _NUMPY else torch.float32 if dtype.is_floating_point else torch.int64
+        store = (
+            dtype if dtype in _NUMPY else torch.float32 if dtype.is_floating_point else torch.int64
+        )
         vector, places = self._vectors[store]
         scalar = meta(torch.Size([]), store)
         node = self._call(aten.select.int, (vector, 0, len(places)), {}, scalar, trace)
@@ -313,7 +318,9 @@ def _scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None
             else None
         )
         schema = func._schema.arguments
-        number = isinstance(position, str) or not isinstance(schema[position].type, torch.TensorType)
+        number = isinstance(position, str) or not isinstance(
+            schema[position].type, torch.TensorType
+        )
         if isinstance(value, Node) and (number or value.target is aten.select.int):
             return _FORMS.setdefault(func, _in_op_precision(scalars.form(func)))
     return None
@@ -328,7 +335,9 @@ def _in_op_precision(form: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         halves = [
-            x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype in _HALVES and x.dim()
+            x.dtype
+            for x in leaves
+            if isinstance(x, torch.Tensor) and x.dtype in _HALVES and x.dim()
         ]
         if not halves:
             return form(*args, **kwargs)

@@ -20,10 +20,7 @@ from .values import Leaf, Meta, Value
 
 aten = torch.ops.aten
 
-_NAMES = (
-    "abs add addcdiv addcmul clamp clamp_max clamp_min div exp fill floor lerp log masked_fill mul "
-    "neg pow reciprocal relu round rsqrt sigmoid sign sqrt sub tanh zero"
-).split()
+_NAMES = ["abs", "add", "addcdiv", "addcmul", "clamp", "clamp_max", "clamp_min", "div", "exp", "fill", "floor", "lerp", "log", "masked_fill", "mul", "neg", "pow", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sqrt", "sub", "tanh", "zero"]
 
 _unfunctional = torch._from_functional_tensor
 _is_functional = torch._is_functional_tensor

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from .explain import result_metas
+from .place import Place
+from .trie import Number, State
 from .values import Meta, Ref, meta
-from .window import Number, Place, State, Window
+from .window import Window
 
 _TYPES = {
     torch.bool: "pred",

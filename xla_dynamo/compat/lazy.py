@@ -13,8 +13,9 @@ from torch.utils import _pytree as pytree
 
 from . import execute, inference, metrics
 from .ops import OPS, Op, describe, handles
+from .place import user_place
 from .values import Leaf, Value, leaf, meta
-from .window import ForeignTensor, Window, find, user_place
+from .window import ForeignTensor, Window, find
 
 aten = torch.ops.aten
 _propagate = aten._propagate_xla_data.default
@@ -189,7 +190,9 @@ def _batch_norm(op: Op, args: Any, kwargs: Any) -> Any:
 @handles(aten.empty_like.default)
 def _empty_like(op: Op, args: Any, kwargs: Any) -> Any:
     source: Value = args[0].value
-    return leaf(Value(meta(source.meta.shape, kwargs.get("dtype") or source.meta.dtype), source.home))
+    return leaf(
+        Value(meta(source.meta.shape, kwargs.get("dtype") or source.meta.dtype), source.home)
+    )
 
 
 @handles(aten.new_empty.default, aten.new_empty_strided.default)
@@ -200,6 +203,6 @@ def _new_empty(op: Op, args: Any, kwargs: Any) -> Any:
 
 
 def _window_of(device: torch.device) -> Window:
-    from .device import window  # noqa: PLC0415
+    from .device import window
 
     return window(device)

@@ -20,7 +20,9 @@ from .completion import Watch
 
 if TYPE_CHECKING:
     from .execute import Program
-    from .window import Place, State, Window
+    from .place import Place
+    from .trie import State
+    from .window import Window
 
 _SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
 _STATES = 4096  # of which launches are kept apart, before they are summed up

@@ -17,9 +17,9 @@ from typing import Any
 
 from . import device, metrics
 from .scalars import FOREACH
+from .trie import State
 from .units import show_bytes, show_time
 from .values import Value
-from .window import State
 
 _RUNTIME_METRICS = frozenset(
     {

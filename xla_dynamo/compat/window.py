@@ -10,141 +10,26 @@ Numbers that change from step to step are not part of the path: they are inputs 
 
 from __future__ import annotations
 
-import itertools
-import os
-import sys
 import threading
 from collections.abc import Sequence
-from types import CodeType
 from typing import Any
 
 import torch
 
 from . import inference
 from .ops import Op, describe
+from .place import user_place
 from .scalars import FILLS
+from .trie import FALSE, FLOAT, INT, TRUE, Outputs, State, constant, numbers_in, zero_dim
 from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
 
-# What an op gives: a Meta for a tensor, None, or a list or tuple of those.
-Outputs = Any
-Place = tuple[CodeType, int]
-
-
-class Number:
-    """In an op's arguments: the number that is scalar input `index` of the window."""
-
-    __slots__ = ("dtype", "index")
-
-    def __init__(self, index: int, dtype: torch.dtype | type) -> None:
-        self.index = index
-        self.dtype = dtype  # of a 0-d CPU tensor, or int or float
-
-    def __repr__(self) -> str:
-        return f"scalar{self.index}"
-
-
-class State:
-    """A node of the trie: the op that led here, and what can follow.
-
-    key: the edge that leads here: the op and what stands for its arguments, of which the first
-        `positional` are not named.
-    scalars: how many numbers the window had collected before this op.
-    place: the user's line that first recorded it.
-    programs: what runs the window that ends here, by which results live and inputs die.
-    """
-
-    __slots__ = (
-        "children", "first", "first_key", "key", "outputs", "parent", "place", "positional",
-        "programs", "scalars",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        parent: State | None,
-        key: tuple[Any, ...],
-        positional: int,
-        scalars: int,
-        outputs: Outputs,
-        place: Place | None,
-    ) -> None:
-        self.parent = parent
-        self.key = key
-        self.positional = positional
-        self.scalars = scalars
-        self.outputs = outputs
-        self.place = place
-        self.first_key: Any = None  # most states have one child: compare before hashing
-        self.first: State | None = None
-        self.children: dict[Any, State] = {}
-        self.programs: dict[Any, Any] = {}
-
-    @property
-    def op(self) -> Op:
-        return self.key[0]
-
-    @property
-    def args(self) -> list[Any]:
-        """The positional arguments: `Ref`s for values, `Number`s for scalar inputs."""
-        return self._arguments()[0]
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        return self._arguments()[1]
-
-    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        places = itertools.count(self.scalars)
-
-        def value_of(item: Any) -> Any:
-            if type(item) is tuple:
-                return [value_of(part) for part in item]
-            if type(item) is _Token:
-                return Number(next(places), item.value) if item.number else item.value
-            return item
-
-        split = 1 + self.positional
-        args = [value_of(item) for item in self.key[1:split]]
-        named = self.key[split:]
-        return args, {
-            name: value_of(item) for name, item in zip(named[::2], named[1::2], strict=True)
-        }
-
-    def path(self) -> list[State]:
-        """The states from the first op of the window to this one."""
-        states: list[State] = []
-        state: State | None = self
-        while state is not None and state.parent is not None:
-            states.append(state)
-            state = state.parent
-        return states[::-1]
+_wrapper: Any = torch.Tensor._make_wrapper_subclass
+_results: list[Ref] = [Ref(i, None) for i in range(4096)]
+_EMPTY = describe(torch.ops.aten.zeros.default)
 
 
 class ForeignTensor(Exception):
     """A CPU tensor is among the arguments of an op on the lazy device."""
-
-
-class _Token:
-    """What stands in a key for a number of the window, or for a constant that would equal another.
-
-    value: the constant, or of a number its dtype, or int or float.
-    """
-
-    __slots__ = ("number", "value")
-
-    def __init__(self, value: Any, number: bool = False) -> None:
-        self.value = value
-        self.number = number
-
-    def __repr__(self) -> str:
-        return repr(self.value)
-
-
-_TRUE, _FALSE = _Token(True), _Token(False)
-_FLOAT, _INT = _Token(float, number=True), _Token(int, number=True)
-_constants: dict[str, _Token] = {}  # 1.0 == 1 == True, and -0.0 == 0.0
-_wrapper: Any = torch.Tensor._make_wrapper_subclass
-_results: list[Ref] = [Ref(i, None) for i in range(4096)]
-_EMPTY = describe(torch.ops.aten.zeros.default)
-_zero_dim: dict[torch.dtype, _Token] = {}
 
 
 class Window:
@@ -274,9 +159,9 @@ class Window:
                 add(self._token(argument, position in numbers))
 
     def _number(self, op: Op, number: Any) -> Any:
-        token = _FLOAT if type(number) is float else _INT
+        token = FLOAT if type(number) is float else INT
         if number in (0, 1) and op.func in FILLS:
-            return _constant(number)
+            return constant(number)
         self.scalars.append(number)
         return token
 
@@ -289,21 +174,21 @@ class Window:
                 self.adopt(value)
             return value.ref
         if kind is bool:
-            return _TRUE if argument else _FALSE
+            return TRUE if argument else FALSE
         if kind is float or kind is int:
             if numbers:
                 self.scalars.append(argument)
-                return _FLOAT if kind is float else _INT
-            return _constant(argument) if kind is float else argument
+                return FLOAT if kind is float else INT
+            return constant(argument) if kind is float else argument
         if isinstance(argument, (list, tuple)):
             return tuple([self._token(item, numbers) for item in argument])
         if isinstance(argument, torch.Tensor):
             if argument.dim() > 0 or argument.is_complex():
                 raise ForeignTensor
             self.scalars.append(argument.item())
-            return _zero_dim.setdefault(argument.dtype, _Token(argument.dtype, number=True))
+            return zero_dim(argument.dtype)
         if kind is complex:
-            return _constant(argument)
+            return constant(argument)
         if kind is torch.Generator:
             return None
         return argument
@@ -345,7 +230,7 @@ class Window:
         outputs = inference.infer(self._described(key), op, args, kwargs)
         if outputs is inference.EAGER:
             return outputs
-        return self._add(key, len(args), len(self.scalars) - _numbers_in(key), outputs)
+        return self._add(key, len(args), len(self.scalars) - numbers_in(key), outputs)
 
     def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
         parent = self.state
@@ -380,22 +265,6 @@ class Window:
         return type(outputs)([self._leaves(output) for output in outputs])
 
 
-def _constant(value: complex) -> _Token:
-    text = repr(value)
-    return _constants.get(text) or _constants.setdefault(text, _Token(value))
-
-
-def _numbers_in(key: tuple[Any, ...]) -> int:
-    """How many numbers of the window an op takes."""
-    count = 0
-    for item in key:
-        if type(item) is _Token:
-            count += item.number
-        elif type(item) is tuple:
-            count += _numbers_in(item)
-    return count
-
-
 def _result(number: int) -> Ref:
     if number >= len(_results):
         with naming:
@@ -409,27 +278,9 @@ def next_seed(window: Window, kwargs: Any) -> int:
     generator = kwargs.get("generator")
     if generator is not None:
         return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
-    from . import random  # noqa: PLC0415
+    from . import random
 
     return random.next_seed(window)
-
-
-_LIBRARY = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
-_is_library: dict[str, bool] = {}
-
-
-def user_place() -> Place | None:
-    """The innermost line outside PyTorch and this package."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        library = _is_library.get(file)
-        if library is None:
-            library = _is_library[file] = file.startswith(_LIBRARY)
-        if not library:
-            return frame.f_code, frame.f_lineno
-        frame = frame.f_back
-    return None
 
 
 def find(args: Sequence[Any], kwargs: Any) -> Window | None:
