@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 
 def python(code: str, *, fails: bool = False, **environment: str) -> str:
@@ -14,11 +15,12 @@ def python(code: str, *, fails: bool = False, **environment: str) -> str:
     return run("-c", program, fails=fails, **environment)
 
 
-def run(*arguments: str, fails: bool = False, **environment: str) -> str:
+def run(*arguments: str, fails: bool = False, cwd: Path | None = None, **environment: str) -> str:
     """Run `python *arguments` and return stdout and stderr together."""
     done = subprocess.run(
         [sys.executable, *arguments],
         env=os.environ | environment,
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -71,40 +71,49 @@ class ProcessGroupXla(_Group):
         """The name that PyTorch gave the group."""
         return self._group_name
 
-    def allreduce(self, tensors: Tensors, *options: Any) -> Any:
+    def allreduce(self, tensors: Tensors, *options: Any, **named: Any) -> Any:
         """The tensors as they are."""
         return _done(list(tensors))
 
     allreduce_coalesced = broadcast = reduce = allreduce
 
-    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, *options: Any) -> Any:
+    def allgather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, *options: Any, **named: Any
+    ) -> Any:
         """outputs[i][0] = inputs[i]."""
         return _copy([each[0] for each in outputs], inputs)
 
     allgather_coalesced = gather = allgather
 
-    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], *options: Any) -> Any:
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: Sequence[Tensors], *options: Any, **named: Any
+    ) -> Any:
         """outputs[i] = inputs[i][0]."""
         return _copy(outputs, [each[0] for each in inputs])
 
     reduce_scatter_coalesced = scatter = reduce_scatter
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, *options: Any) -> Any:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, *options: Any, **named: Any) -> Any:
         """outputs[i] = inputs[i]."""
         return _copy(outputs, inputs)
 
+    # PyTorch's older and newer names.
     allgather_into_tensor_coalesced = reduce_scatter_tensor_coalesced = alltoall
+    all_gather_single_coalesced = reduce_scatter_single_coalesced = alltoall
 
-    def _allgather_base(self, output: torch.Tensor, source: torch.Tensor, *options: Any) -> Any:
+    def _allgather_base(
+        self, output: torch.Tensor, source: torch.Tensor, *options: Any, **named: Any
+    ) -> Any:
         return _copy([output], [source])
 
     _reduce_scatter_base = alltoall_base = _allgather_base
+    all_gather_single = reduce_scatter_single = all_to_all_single = _allgather_base
 
-    def barrier(self, *options: Any) -> Any:
+    def barrier(self, *options: Any, **named: Any) -> Any:
         """Nobody to wait for."""
         return _done([])
 
-    def monitored_barrier(self, *options: Any, **kwargs: Any) -> None:
+    def monitored_barrier(self, *options: Any, **named: Any) -> None:
         """Nobody to wait for."""
 
     def _alone(self, *arguments: Any) -> Any:

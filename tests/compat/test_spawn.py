@@ -1,0 +1,149 @@
+"""xmp.spawn and torch.distributed's backend "xla", with one replica."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch_xla.distributed.xla_backend as xla_backend
+import torch_xla.distributed.xla_multiprocessing as xmp
+from xla_dynamo.errors import DeviceUnavailable
+
+XLA = torch.device("xla:0")
+
+
+@pytest.mark.parametrize("nprocs", [None, 1, 8, 4])
+@pytest.mark.parametrize("start_method", ["spawn", "fork", "forkserver"])
+def test_the_function_is_called_here(nprocs: int | None, start_method: str) -> None:
+    calls: list[Any] = []
+    done = xmp.spawn(
+        lambda index, *args: calls.append((index, args, threading.current_thread())),
+        args=(1, "two"),
+        nprocs=nprocs,
+        start_method=start_method,
+    )
+    assert done is None
+    assert calls == [(0, (1, "two"), threading.main_thread())]
+
+
+def test_more_replicas_than_one_are_mentioned_once(capsys: pytest.CaptureFixture[str]) -> None:
+    xmp._say_one_replica.cache_clear()
+    for _ in range(2):
+        xmp.spawn(lambda index: None, nprocs=8)
+    assert capsys.readouterr().err.count("xmp.spawn(nprocs=8) runs one replica") == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("in the function"), SystemExit(21)])
+def test_what_the_function_raises_is_raised(error: BaseException) -> None:
+    def fail(index: int) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        xmp.spawn(fail, nprocs=1)
+    assert raised.value is error
+
+
+def test_without_join_it_runs_beside_the_caller() -> None:
+    go = threading.Event()
+    done: list[int] = []
+
+    def wait(index: int, value: int) -> None:
+        go.wait(10)
+        done.append(torch.full((2,), value, device="xla").sum().item())  # type: ignore[arg-type]
+
+    context = xmp.spawn(wait, args=(4,), join=False)
+    assert context is not None
+    assert not context.join(timeout=0.01)
+    go.set()
+    assert context.join()
+    assert done == [8]
+    assert context.pids() == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_without_join_the_error_is_raised_by_joining() -> None:
+    def fail(index: int) -> None:
+        raise KeyError("later")
+
+    context = xmp.spawn(fail, join=False, daemon=True)
+    assert context is not None
+    with pytest.raises(KeyError, match="later"):
+        context.join()
+
+
+def test_wrappers_of_models_and_functions() -> None:
+    wrapped = xmp.MpModelWrapper(torch.nn.Linear(2, 2))
+    assert wrapped.to(XLA).weight.device == XLA  # type: ignore[union-attr]
+    assert xmp.MpSerialExecutor().run(lambda: 3) == 3
+    assert xmp.create_optimized_replica_groups() is None
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    dist.init_process_group("xla", init_method="xla://")
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+def test_collectives_of_one_member() -> None:
+    assert (dist.get_backend(), dist.get_world_size(), dist.get_rank()) == ("xla", 1, 0)
+    x = torch.arange(4.0, device=XLA)
+    for reduction in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+        dist.all_reduce(x, op=reduction)
+    dist.broadcast(x, src=0)
+    dist.reduce(x, dst=0)
+    dist.gather(x, [torch.zeros(4, device=XLA)], dst=0)
+    assert x.tolist() == [0, 1, 2, 3]
+    outputs = [torch.zeros(4, device=XLA)]
+    dist.all_gather(outputs, x)
+    gathered, scattered = torch.zeros(4, device=XLA), torch.zeros(4, device=XLA)
+    dist.all_gather_into_tensor(gathered, x)
+    dist.reduce_scatter_tensor(scattered, x)
+    swapped = [torch.zeros(4, device=XLA)]
+    dist.all_to_all(swapped, [x])
+    for result in (*outputs, gathered, scattered, *swapped):
+        assert result.tolist() == [0, 1, 2, 3]
+    dist.barrier()
+    objects: list[Any] = [None]
+    dist.all_gather_object(objects, {"a": 1})
+    assert objects == [{"a": 1}]
+    assert xla_backend.new_xla_process_group([0]).size() == 1
+
+
+@pytest.mark.usefixtures("group")
+def test_distributed_data_parallel_trains() -> None:
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    model = torch.nn.Sequential(*[type(m)(*_sizes(m)) for m in plain])
+    model.load_state_dict(plain.state_dict())
+    wrapped = torch.nn.parallel.DistributedDataParallel(model.to(XLA), gradient_as_bucket_view=True)
+    pairs = [
+        (m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), device)
+        for m, device in ((plain, "cpu"), (wrapped, XLA))
+    ]
+    for _ in range(4):
+        x = torch.randn(8, 3)
+        for module, optimizer, device in pairs:
+            optimizer.zero_grad()
+            module(x.to(device)).square().mean().backward()
+            optimizer.step()
+    for (name, expected), parameter in zip(
+        plain.named_parameters(), model.parameters(), strict=True
+    ):
+        torch.testing.assert_close(parameter.cpu(), expected, msg=name)
+
+
+def _sizes(module: torch.nn.Module) -> tuple[int, ...]:
+    if isinstance(module, torch.nn.Linear):
+        return module.in_features, module.out_features
+    return ()
+
+
+def test_a_group_of_two_is_refused() -> None:
+    with pytest.raises(DeviceUnavailable, match="one replica here, asked for 2"):
+        xla_backend.ProcessGroupXla(None, 0, 2, dist.default_pg_timeout)

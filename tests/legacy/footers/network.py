@@ -1,0 +1,1 @@
+print(net(torch.ones(1, 4, device=dev)))

@@ -1,0 +1,2 @@
+# Places network on the default TPU core
+net = Net().to(dev)

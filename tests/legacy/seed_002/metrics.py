@@ -1,0 +1,1 @@
+print(torch_xla._XLAC._xla_metrics_report())

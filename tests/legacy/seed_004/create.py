@@ -1,0 +1,7 @@
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+t = torch.randn(2, 2, device=xm.xla_device())
+print(t.device)
+print(t)
