@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from . import graph, metrics, out_of_memory
+from . import metrics, out_of_memory, programs
+from .programs import Program
 from .storage import stored
 from .values import Array, Value, leaf_of, meta, tensor
 from .window import Window
@@ -28,26 +28,6 @@ def _references(values: list[Value]) -> list[int]:
 
 # What `_references` says of a value that only its list holds.
 _HELD = _references([Value.__new__(Value)])[0]
-
-
-@dataclass(frozen=True)
-class Program:
-    """What runs a window.
-
-    run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values.
-    inputs: which of the window's inputs it uses.
-    scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
-    seeds: which of the window's random ops it runs.
-    results: which of the window's values it computes.
-    watch: which of the results tells that it has ended: a small one.
-    """
-
-    run: Callable[[list[Array]], Sequence[Array]]
-    inputs: tuple[int, ...]
-    scalars: tuple[tuple[Any, tuple[int, ...]], ...]
-    seeds: tuple[int, ...]
-    results: tuple[int, ...]
-    watch: int = 0
 
 
 # Why no launch is allowed now, if none is: the text of the error (see settings.no_launches).
@@ -68,7 +48,7 @@ def cut(window: Window) -> bool:
         program = window.state.programs.get((live, dead))
         try:
             if program is None:
-                program = graph.program(window, live, dead)
+                program = programs.compile_window(window, live, dead, device_of(window))
                 window.state.programs[live, dead] = program
             else:
                 metrics.count("CachedCompile")
@@ -155,9 +135,9 @@ def download(value: Value) -> torch.Tensor:
 
 def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
     """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
-    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+    from xla_dynamo.backend.runtime import pjrt
 
-    from .device import window  # noqa: PLC0415
+    from .device import window
 
     arrays = []
     for each in tensors:
@@ -172,10 +152,10 @@ def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Arr
 
 def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
     """New tensors on `device` for arrays that a compiled graph gave."""
-    from xla_dynamo.backend.lowering import dtypes  # noqa: PLC0415
-    from xla_dynamo.backend.runtime import pjrt  # noqa: PLC0415
+    from xla_dynamo.backend.lowering import dtypes
+    from xla_dynamo.backend.runtime import pjrt
 
-    from .device import window  # noqa: PLC0415
+    from .device import window
 
     home = window(device)
     made = []

@@ -1,4 +1,4 @@
-"""A path in the trie of ops -> an FX graph -> a `Program`.
+"""A path in the trie of ops -> an FX graph.
 
 Ops are taken apart as for torch.compile: an op that has a lowering is a node, any other is replaced
 by PyTorch's decomposition. Numbers come in vectors, one for each kind, of which each op selects its
@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,33 +16,25 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend import arrays, fx_graph, prng
+from xla_dynamo.backend import fx_graph, prng
 from xla_dynamo.backend.decompositions import decompositions
 from xla_dynamo.backend.expand import replace
 from xla_dynamo.backend.lowering.registry import draws
 
-from . import execute, explain, inference, metrics, scalars
+from . import explain, inference, scalars
 from .composites import COMPOSITES
+from .forms import scalar_form, without_copy
 from .storage import STORED, stored
 from .trie import Number, State
 from .values import Meta, Ref, Value, meta
-from .window import Window
 
 aten = torch.ops.aten
-_HALVES = frozenset({torch.bfloat16, torch.float16})
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
 
 
-def program(window: Window, live: Sequence[int], dead: Sequence[int]) -> execute.Program:
-    """Compile the pending window for the results `live` and the inputs `dead`, its to take over."""
-    with inference.lock:
-        builder = build(window.state.path(), window.inputs, len(window.scalars), len(window.seeds))
-        return builder.program(window, live, set(dead))
-
-
-def build(path: Sequence[State], inputs: Sequence[Value], scalars: int, seeds: int) -> Builder:
+def build(path: Sequence[State], inputs: Sequence[Value]) -> Builder:
     """The ops of a path as an FX graph."""
-    builder = Builder([value.meta for value in inputs], scalars, seeds)
+    builder = Builder([value.meta for value in inputs])
     for state in path:
         builder.add(state)
     return builder
@@ -51,16 +43,13 @@ def build(path: Sequence[State], inputs: Sequence[Value], scalars: int, seeds: i
 class Builder:
     """An FX graph in the making: a placeholder for each input, number vector and the seeds."""
 
-    def __init__(self, inputs: Sequence[Meta], scalars: int, seeds: int) -> None:
+    def __init__(self, inputs: Sequence[Meta]) -> None:
         self.graph = Graph()
         self._inputs = [self._placeholder(f"arg{i}", _fake(m)) for i, m in enumerate(inputs)]
         self._vectors: dict[torch.dtype, tuple[Node, list[int]]] = {
             dtype: (self._placeholder(f"scalars_{str(dtype)[6:]}", None), []) for dtype in _NUMPY
         }
-        self._keys = self._placeholder(
-            "seeds", inference.fake(meta(torch.Size([max(seeds, 1), 2]), torch.uint32))
-        )
-        self._seeds = seeds
+        self._keys = self._placeholder("seeds", None)
         self._seed = 0
         self._values: list[Node | None] = []
         self._numbers: dict[tuple[int, torch.dtype], Node] = {}
@@ -181,9 +170,9 @@ class Builder:
         self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str, key: Node | None
     ) -> Any:
         """Nodes for one op; its result, or the list of its results."""
-        func = _without_copy(func)
+        func = without_copy(func)
         table = decompositions()
-        form = _scalar_form(func, args, kwargs)
+        form = scalar_form(func, args, kwargs)
         if key is not None and draws(func):
             args, func = (func, 0, key, *args), prng.call
             kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
@@ -233,21 +222,6 @@ class Builder:
         node.meta = {"val": _fakes(outputs), "stack_trace": trace}
         return node
 
-    def program(self, window: Window, live: Sequence[int], dead: set[int]) -> execute.Program:
-        """Compile what `live` values need; arguments in `dead` may be overwritten."""
-        inputs, vectors, seeds = self.close(live)
-        donated = {position for position, i in enumerate(inputs) if i in dead}
-        request = explain.request(window, (live, dead))
-        device = execute.device_of(window)
-        with metrics.timed("CompileTime"):
-            run = arrays.compile_arrays(
-                self.graph, request, device, donated, metrics.count_fallback
-            )
-        watch = min(range(len(live)), default=0, key=lambda i: self._size(live[i]))
-        made = execute.Program(_boxed(run), inputs, vectors, seeds, tuple(live), watch)
-        metrics.compiled(window, made, run)
-        return made
-
     def close(self, live: Sequence[int]) -> tuple[Any, Any, Any]:
         """End the graph with the values `live` as its results, and drop what they do not need.
 
@@ -259,17 +233,27 @@ class Builder:
         inputs = self._used(self._inputs)
         vectors = []
         for dtype, (vector, places) in self._vectors.items():
-            if vector.users:
-                vector.meta["val"] = inference.fake(meta(torch.Size([len(places)]), dtype))
-                vectors.append((_NUMPY[dtype], tuple(places)))
-            else:
-                graph.erase_node(vector)
-        seeds = tuple(range(self._seeds)) if self._keys.users else ()
-        if not seeds:
-            graph.erase_node(self._keys)
+            used = tuple([places[i] for i in self._compact(vector, torch.Size([]), dtype)])
+            if used:
+                vectors.append((_NUMPY[dtype], used))
+        seeds = tuple(self._compact(self._keys, torch.Size([2]), torch.uint32))
         return tuple(inputs), tuple(vectors), seeds
 
-    def _size(self, value: int) -> int:
+    def _compact(self, vector: Node, item: torch.Size, dtype: torch.dtype) -> list[int]:
+        """Keep only the items of an argument that are selected; which those are."""
+        selects = sorted(vector.users, key=lambda node: node.args[2])  # type: ignore[arg-type,return-value]
+        if not selects:
+            self.graph.erase_node(vector)
+            return []
+        kept: list[int] = []
+        for select in selects:
+            kept.append(select.args[2])  # type: ignore[arg-type]
+            select.args = (vector, 0, len(kept) - 1)
+        vector.meta["val"] = inference.fake(meta(torch.Size([len(kept), *item]), dtype))
+        return kept
+
+    def elements(self, value: int) -> int:
+        """The number of elements of a value."""
         node = self._values[value]
         return node.meta["val"].numel() if node is not None else 0
 
@@ -281,14 +265,6 @@ class Builder:
             else:
                 self.graph.erase_node(node)
         return used
-
-
-def _boxed(run: Callable[..., Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
-    from xla_dynamo.backend.runtime import pjrt
-
-    if isinstance(run, pjrt.Executable):
-        return lambda arrays: run(*arrays)
-    return run
 
 
 def _fake(of: Meta) -> torch.Tensor:
@@ -306,70 +282,10 @@ def _refs(tree: Any) -> list[Ref]:
     return [leaf for leaf in pytree.tree_leaves(tree) if type(leaf) is Ref]
 
 
-def _scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
-    """`func` as a function of 0-d tensors, if one of its numbers is a node."""
-    positions = scalars.SCALARS.get(func, ())
-    for position in positions:
-        value = (
-            kwargs.get(position)
-            if isinstance(position, str)
-            else args[position]
-            if position < len(args)
-            else None
-        )
-        schema = func._schema.arguments
-        number = isinstance(position, str) or not isinstance(
-            schema[position].type, torch.TensorType
-        )
-        if isinstance(value, Node) and (number or value.target is aten.select.int):
-            return _FORMS.setdefault(func, _in_op_precision(scalars.form(func)))
-    return None
-
-
-_FORMS: dict[Any, Callable[..., Any]] = {}
-
-
-def _in_op_precision(form: Callable[..., Any]) -> Callable[..., Any]:
-    """Numbers enter an op on half-precision tensors at float32, where eager computes."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        halves = [
-            x.dtype
-            for x in leaves
-            if isinstance(x, torch.Tensor) and x.dtype in _HALVES and x.dim()
-        ]
-        if not halves:
-            return form(*args, **kwargs)
-        wide = [
-            x.float() if isinstance(x, torch.Tensor) and x.dtype in _HALVES else x for x in leaves
-        ]
-        args, kwargs = pytree.tree_unflatten(wide, spec)
-        result = form(*args, **kwargs)
-        return result.to(halves[0]) if result.dtype is torch.float32 else result
-
-    return run
-
-
-_plain: dict[Any, Any] = {}
-
-
-def _without_copy(func: Any) -> Any:
-    """view_copy -> view: in a functional graph they are the same."""
-    found = _plain.get(func)
-    if found is None:
-        found = func
-        name = func._schema.name.split("::")[1]
-        if torch.Tag.view_copy in func.tags and name.endswith("_copy"):
-            packet = getattr(aten, name.removesuffix("_copy"), None)
-            found = getattr(packet, func._overloadname, func) if packet else func
-        _plain[func] = found
-    return found
-
-
 def _stack_trace(state: State) -> str:
     """The user's line in the form of a traceback, as other passes read it."""
     if state.place is None:
         return ""
     code, line = state.place
-    return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {explain.code_line(state.place)}\n'
+    text = explain.code_line(state.place)
+    return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'

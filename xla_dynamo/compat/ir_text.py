@@ -141,7 +141,7 @@ def _everything() -> tuple[Window | None, list[int]]:
 def _lowered(window: Window, wanted: Sequence[int]) -> tuple[Lowered, str]:
     """The StableHLO module of what is pending, and a name for it."""
     path = window.state.path()
-    builder = graph.build(path, window.inputs, len(window.scalars), len(window.seeds))
+    builder = graph.build(path, window.inputs)
     builder.close(wanted)
     target = Target(execute.device_of(window).platform, options.parse(None, None).matmul_precision)
     for node in refusals.refused_nodes(builder.graph, target):

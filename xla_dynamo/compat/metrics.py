@@ -19,8 +19,8 @@ from xla_dynamo.backend import metrics as backend_metrics
 from .completion import Watch
 
 if TYPE_CHECKING:
-    from .execute import Program
     from .place import Place
+    from .programs import Program
     from .trie import State
     from .window import Window
 

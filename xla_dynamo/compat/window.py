@@ -26,6 +26,8 @@ from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
 _wrapper: Any = torch.Tensor._make_wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
 _EMPTY = describe(torch.ops.aten.zeros.default)
+# States that a device remembers, of about 1 KB each, before it begins anew.
+_STATES = 300_000
 
 
 class ForeignTensor(Exception):
@@ -48,6 +50,8 @@ class Window:
 
     def clear(self) -> None:
         """Start a new window."""
+        if self.states > _STATES:  # ops that never repeat: executables stay, see programs
+            self.root, self.states = State(None, (), 0, 0, None, None), 0
         self.state = self.root
         self.stamp: object = object()
         self.inputs: list[Value] = []

@@ -1,0 +1,110 @@
+"""A pending window -> the program that runs it: built, looked up by its structure, compiled.
+
+Windows that differ only in what nobody needs (a value that was printed, then dropped) have the same
+graph, and share one executable.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.backend import arrays
+from xla_dynamo.backend.runtime import pjrt
+
+from . import explain, graph, metrics
+from .values import Array
+from .window import Window
+
+Run = Callable[[list[Array]], Sequence[Array]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs a window.
+
+    run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values.
+    inputs: which of the window's inputs it uses.
+    scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
+    seeds: which of the window's random ops it runs.
+    results: which of the window's values it computes.
+    watch: which of the results tells that it has ended: a small one.
+    """
+
+    run: Run
+    inputs: tuple[int, ...]
+    scalars: tuple[tuple[Any, tuple[int, ...]], ...]
+    seeds: tuple[int, ...]
+    results: tuple[int, ...]
+    watch: int = 0
+
+
+# Executables that are kept, over all devices: those of the windows that ran last.
+CAPACITY = 2048
+_runs: collections.OrderedDict[Hashable, Run] = collections.OrderedDict()
+
+
+def compile_window(
+    window: Window, live: Sequence[int], dead: Sequence[int], device: pjrt.Device
+) -> Program:
+    """The program of the pending window for the results `live`; it takes over the inputs `dead`."""
+    builder = graph.build(window.state.path(), window.inputs)
+    inputs, vectors, seeds = builder.close(live)
+    given = set(dead)
+    donated = frozenset(position for position, i in enumerate(inputs) if i in given)
+    key = (window.device, donated, structure(builder.graph))
+    run = _runs.get(key)
+    watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
+    if run is not None:
+        _runs.move_to_end(key)
+        metrics.count("CachedCompile")
+        return Program(run, inputs, vectors, seeds, tuple(live), watch)
+    request = explain.request(window, (live, dead))
+    with metrics.timed("CompileTime"):
+        compiled = arrays.compile_arrays(
+            builder.graph, request, device, donated, metrics.count_fallback
+        )
+    run = _runs[key] = _boxed(compiled)
+    while len(_runs) > CAPACITY:
+        _runs.popitem(last=False)
+    program = Program(run, inputs, vectors, seeds, tuple(live), watch)
+    metrics.compiled(window, program, compiled)
+    return program
+
+
+def structure(of: Graph) -> Hashable:
+    """Equal for graphs that compute the same: ops, arguments, shapes, results."""
+    number: dict[Node, int] = {}
+    parts: list[Hashable] = []
+    for node in of.nodes:
+        number[node] = len(number)
+        leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+        named = tuple(
+            ("node", number[leaf]) if isinstance(leaf, Node) else (type(leaf), repr(leaf))
+            for leaf in leaves
+        )
+        parts.append((node.op, _target(node), named, spec, _signature(node)))
+    return tuple(parts)
+
+
+def _target(node: Node) -> Hashable:
+    return node.target if node.op == "call_function" else node.op
+
+
+def _signature(node: Node) -> Hashable:
+    value = node.meta.get("val")
+    if node.op != "placeholder" or not isinstance(value, torch.Tensor):
+        return None
+    return tuple(value.shape), value.dtype
+
+
+def _boxed(run: Callable[..., Sequence[Any]]) -> Run:
+    if isinstance(run, pjrt.Executable):
+        return lambda arrays: run(*arrays)
+    return run
