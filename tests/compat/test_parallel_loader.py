@@ -63,7 +63,7 @@ def test_a_mp_device_loader_is_read_anew_each_time() -> None:
     assert first_numbers(loader) == [0, 1, 2]  # in the middle of another iteration
 
 
-Pair = namedtuple("Pair", "x note")  # noqa: PYI024
+Pair = namedtuple("Pair", "x note")
 
 
 def test_structure_is_kept() -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch_xla.distributed.xla_backend as xla_backend
 import torch_xla.distributed.xla_multiprocessing as xmp
+
 from xla_dynamo.errors import DeviceUnavailable
 
 XLA = torch.device("xla:0")

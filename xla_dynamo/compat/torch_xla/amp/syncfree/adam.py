@@ -1,6 +1,7 @@
 """torch.optim.Adam and AdamW whose step can be skipped on the device.
 
-The step count lives on the device (`capturable`), so that a skipped step does not count either.
+The step count lives on the device (`capturable`), so that a skipped step does not count either. It
+is float64: in float32, 1 - 0.999**step loses four digits.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ class _Skippable(torch.optim.Adam):
                 state = self.state[parameter]
                 if not state:
                     self._start(state, parameter, group["amsgrad"])
-                state["step"] = state["step"].to(parameter.device)
+                state["step"] = state["step"].to(parameter.device, torch.float64)
                 found.append(parameter)
                 found.extend(state.values())
         return found
 
     def _start(self, state: dict[str, Any], parameter: torch.Tensor, amsgrad: bool) -> None:
-        state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        state["step"] = torch.zeros((), dtype=torch.float64, device=parameter.device)
         names = ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * amsgrad
         for name in names:
             state[name] = torch.zeros_like(parameter)
