@@ -1,4 +1,4 @@
-"""names.txt, the names of all generations of torch_xla: as data, and as docs/legacy.md counts them."""
+"""names.txt, the names of every torch_xla: as data, and as docs/legacy.md counts them."""
 
 from __future__ import annotations
 
