@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +13,9 @@ import torch_xla.core.xla_model as xm
 from torch import nn
 
 import xla_dynamo
+from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat import device as lazy_device
-from xla_dynamo.compat import explain
+from xla_dynamo.compat import explain, programs
 from xla_dynamo.compat.trie import State
 
 XLA = torch.device("xla:0")
@@ -27,6 +29,7 @@ def reason(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     window.root = State(None, (), 0, 0, None, None)
     window.clear()
     monkeypatch.setattr(explain, "_alike", {})
+    monkeypatch.setattr(programs, "_runs", OrderedDict())
     return lambda: xla_dynamo.compiles()[-1].reason
 
 
@@ -118,17 +121,17 @@ def test_an_element_of_a_list_of_tensors(reason: Callable[[], str]) -> None:
 
 
 def test_a_number_of_another_type(reason: Callable[[], str]) -> None:
-    x = on_device(3)
+    x = torch.tensor([1, 2]).to(XLA)
     for number in (3, 3.5):
-        y = x.exp() * number
+        y = x.abs() * number
         xm.mark_step()
-    torch.testing.assert_close(y.cpu(), torch.ones(3).exp() * 3.5)
+    torch.testing.assert_close(y.cpu(), torch.tensor([3.5, 7.0]))
     assert "argument other was a number (int), is a number (float)" in reason()
 
 
 def test_numbers_that_change_compile_nothing(reason: Callable[[], str]) -> None:
     x = on_device(3)
-    for number in (3.5, 4.5, 0.0, 1.0):
+    for number in (3.5, 4.5, 2, 0.0, 1.0):
         y = x.exp() * number + number
         xm.mark_step()
     torch.testing.assert_close(y.cpu(), torch.ones(3).exp() + 1)
@@ -153,6 +156,18 @@ def test_a_barrier_that_came_later_and_one_that_came_earlier(reason: Callable[[]
         and "before, aten.sin at" in record.reason
         for record in xla_dynamo.compiles()
     )
+
+
+def test_uploading_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12 bytes.")
+
+    kept = torch.ones(512, 512).to(XLA)
+    monkeypatch.setattr(pjrt, "upload", refuse)
+    with pytest.raises(xla_dynamo.OutOfMemory, match=r"xla:0 out of memory(.|\n)*1\.00MB"):
+        torch.ones(3).to(XLA)
+    monkeypatch.undo()
+    assert kept.sum().item() == 512 * 512
 
 
 def test_a_window_that_goes_on_after_the_known_barrier(reason: Callable[[], str]) -> None:

@@ -102,7 +102,10 @@ def upload(window: Window, host: torch.Tensor) -> Value:
     from xla_dynamo.backend.runtime import pjrt
 
     start = time.perf_counter_ns()
-    array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(window))
+    try:
+        array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(window))
+    except Exception as error:
+        out_of_memory.reraise(error, window)
     metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
     return Value(meta(host.shape, host.dtype), window, array=array)
 

@@ -61,7 +61,12 @@ def request(window: Window, survivors: Survivors) -> Request:
     difference = differs(window, survivors)
     _warn_if_many(window, difference)
     name = f"{window.device} window {next(_numbers)}"
-    return Request(name, difference.text, frozenset(), 0, options.parse(settings.options(), None))
+    return Request(name, difference.text, frozenset(), 0, compile_options())
+
+
+def compile_options() -> options.Options:
+    """The options that a window compiled now gets."""
+    return options.parse(settings.options(), None)
 
 
 def reason(window: Window) -> str:

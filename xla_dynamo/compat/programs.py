@@ -58,7 +58,8 @@ def compile_window(
     inputs, vectors, seeds = builder.close(live)
     given = set(dead)
     donated = frozenset(position for position, i in enumerate(inputs) if i in given)
-    key = (window.device, donated, structure(builder.graph))
+    options = repr(explain.compile_options())
+    key = (window.device, donated, options, structure(builder.graph))
     run = _runs.get(key)
     watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
     if run is not None:
