@@ -291,3 +291,12 @@ def test_jax_functions_take_tensors_of_the_device():
 
     x = torch.ones(2, 3, device=XLA)
     assert call_jax(lambda a, b: jnp.dot(a, b.T), (x, x + 1)).tolist() == [[6, 6], [6, 6]]
+
+
+def test_loaders_have_what_the_wrapped_loader_has():
+    from torch_xla.distributed.parallel_loader import MpDeviceLoader
+
+    wrapped = MpDeviceLoader(torch.utils.data.DataLoader([1, 2, 3], batch_size=2), XLA)
+    assert (wrapped.dataset, wrapped.batch_size, len(wrapped)) == ([1, 2, 3], 2, 2)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = wrapped.nothing

@@ -188,6 +188,12 @@ class MpDeviceLoader:
     def __len__(self) -> int:
         return len(self._loader)
 
+    def __getattr__(self, name: str) -> Any:
+        """What the loader has (dataset, batch_size, ...): trainers ask the wrapper for it."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
     def close(self) -> None:
         """End the current iteration."""
         if self._parallel_loader is not None:
