@@ -2,7 +2,8 @@
 
 Private API met here: torch._register_device_module, torch.random._seed_custom_device,
 torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
-torch.optim.optimizer._get_capturable_supported_devices, with who imported them.
+torch.optim.optimizer._get_capturable_supported_devices, with who imported them;
+torch.serialization._package_registry and torch._utils._rebuild_tensor.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def install() -> None:
     _seed_with_pytorch()
     _allow_foreach()
     _allow_capturable()
+    _no_host_addresses()
+    _load_to_device()
     _default_platform()
 
 
@@ -94,6 +97,39 @@ def _allow_capturable() -> None:
 
     for module in _CAPTURABLE_USERS:
         _replace(importlib.import_module(module), name, supported)
+
+
+def _no_host_addresses() -> None:
+    """The address of device memory is 0, as for tensors: safetensors asks who shares memory."""
+    original = torch.UntypedStorage.data_ptr
+
+    def data_ptr(self: torch.UntypedStorage) -> int:
+        return 0 if self.device.type == "xla" else original(self)
+
+    _replace(torch.UntypedStorage, "data_ptr", data_ptr)
+
+
+def _load_to_device() -> None:
+    """torch.load(file, map_location=xla): storages stay on the CPU until they become tensors."""
+    utils = importlib.import_module("torch._utils")
+    rebuild = utils._rebuild_tensor
+
+    def claim(storage: Any, location: str) -> Any:
+        if location.partition(":")[0] != "xla":
+            return None
+        storage.xla_location = location
+        return storage
+
+    def rebuild_tensor(storage: Any, *args: Any) -> torch.Tensor:
+        made = rebuild(storage, *args)
+        location = getattr(storage._untyped_storage, "xla_location", None)
+        return made if location is None else made.to(location)
+
+    torch.serialization.register_package(90, lambda storage: None, claim)
+    registry: list[Any] = torch.serialization._package_registry
+    entry = next(entry for entry in registry if entry[2] is claim)
+    _undo.append(lambda: registry.remove(entry))
+    _replace(utils, "_rebuild_tensor", rebuild_tensor)
 
 
 def _default_platform() -> None:
