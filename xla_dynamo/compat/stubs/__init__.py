@@ -1,0 +1,1 @@
+"""Modules that PyTorch no longer has, for scripts of 2019."""
