@@ -306,6 +306,11 @@ def _loader(x: torch.Tensor) -> None:
     assert x.shape == (3,)
 
 
+def _dynamo(x: torch.Tensor) -> None:
+    y = torch.compile(lambda x: x * 3, backend="xla")(x * 2)
+    assert y.shape == x.shape
+
+
 @pytest.mark.parametrize(
     ("launch", "words"),
     [
@@ -317,6 +322,7 @@ def _loader(x: torch.Tensor) -> None:
             _before_compile,
             "torch_xla.compile clear the pending graph prior calling the target function",
         ),
+        (_dynamo, "torch_xla.sync when dynamo processing input graphs"),
         (_loader, "torch_xla.sync in parallel loader at step end"),
     ],
 )

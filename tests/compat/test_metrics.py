@@ -290,6 +290,19 @@ def test_execute_time_is_that_of_the_device() -> None:
     assert 0 < spent <= passed
 
 
+def test_graphs_of_torch_compile_are_measured() -> None:
+    double = torch.compile(lambda x, y: (x * 2, y + 1, x * y), backend="xla")
+    x = torch.ones(3).to(XLA)
+    for _ in range(2):
+        results = double(x.exp(), x)
+    torch.testing.assert_close(results[0].cpu(), torch.ones(3).exp() * 2)
+    assert data("RunCachedGraphInputData")[:2] == (2, 4.0)
+    assert data("RunCachedGraphOutputData")[:2] == (2, 6.0)
+    assert met.counter_value("DynamoSyncInputExecuteTime") == 2
+    assert met.counter_value("ExecuteComputation") == 4
+    assert data("ExecuteTime")[0] == 4
+
+
 class FakeArray:
     """An array that is ready when told."""
 

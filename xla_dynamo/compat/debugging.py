@@ -180,6 +180,7 @@ _CAUSES = (
     ("distributed/parallel_loader.py", "", "torch_xla.sync in parallel loader at step end"),
     ("torch_xla/_step.py", "scope", "torch_xla.compile"),
     ("core/dynamo_bridge.py", "", "dynamo is executing a compiled program"),
+    ("compat/execute.py", "arrays_of", "torch_xla.sync when dynamo processing input graphs"),
     ("compat/barrier.py", "mark_step", "user torch_xla.sync"),
     ("compat/barrier.py", "sync", "user torch_xla.sync"),
 )

@@ -142,14 +142,16 @@ def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Arr
 
     from .device import window
 
-    arrays = []
+    arrays, pending = [], False
     for each in tensors:
         leaf = leaf_of(each)
         value = upload(window(device), each) if leaf is None else leaf.value
         if stored(value.meta.dtype) is not value.meta.dtype:  # compiled graphs have no such switch
             arrays.append(pjrt.upload(download(value), device_of(value.home)))
         else:
+            pending = pending or value.array is None
             arrays.append(materialize(value) if value.array is None else value.array)
+    metrics.graph_enters(len(arrays), pending)
     return arrays
 
 
@@ -161,6 +163,7 @@ def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tens
     from .device import window
 
     home = window(device)
+    metrics.graph_launched(home, arrays)
     made = []
     for array in arrays:
         dtype = dtypes.to_torch(array.dtype)

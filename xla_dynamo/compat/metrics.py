@@ -50,6 +50,7 @@ launches: dict[State, int] = {}
 on_compile: list[Callable[[Window, Program, Any], None]] = []
 on_launch: list[Callable[[Window, Program], None]] = []
 _watches: dict[Window, Watch] = {}
+_thread = threading.local()  # start: when the thread's last graph was launched
 _now = time.time
 
 
@@ -122,15 +123,36 @@ def launched(window: Window, program: Program, start: int, results: Sequence[Any
         counters["CreateXlaTensor"] += values
         counters["CreateDataHandles"] += len(results)
     sample("TensorsGraphSize", values + len(window.inputs) + len(window.scalars))
-    watch = _watches.get(window)
-    if watch is None:
-        watch = _watches.setdefault(window, Watch(_executed))
     if results:
-        watch.launched(start, results[program.watch], id(program))
+        _watch(window).launched(start, results[program.watch], id(program))
     for listener in on_launch:
         listener(window, program)
     if len(launches) > _STATES:
         sum_up()
+
+
+def graph_enters(inputs: int, pending: bool) -> None:
+    """A graph of torch.compile is about to run on tensors of the device."""
+    sample("RunCachedGraphInputData", inputs)
+    if pending:
+        count("DynamoSyncInputExecuteTime")
+    _thread.start = time.perf_counter_ns()
+
+
+def graph_launched(window: Window, results: Sequence[Any]) -> None:
+    """A graph of torch.compile was launched by this thread; `results` are its arrays."""
+    sample("RunCachedGraphOutputData", len(results))
+    with lock:
+        counters["ExecuteComputation"] += 1
+        counters["CreateDataHandles"] += len(results)
+    if results:
+        result = min(results[0], results[-1], key=lambda array: array.size)
+        program = hash((len(results), results[0].shape, results[-1].shape))
+        _watch(window).launched(_thread.start, result, program)
+
+
+def _watch(window: Window) -> Watch:
+    return _watches.get(window) or _watches.setdefault(window, Watch(_executed))
 
 
 def _executed(nanoseconds: int) -> None:
