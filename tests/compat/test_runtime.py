@@ -212,6 +212,24 @@ def test_optimizers_take_lists_of_parameters():
     assert [w.tolist() for w in weights] == [[0, 0]] * 5
 
 
+@pytest.mark.parametrize(
+    ("cls", "arguments"),
+    [(torch.optim.AdamW, {}), (torch.optim.Adam, {}), (torch.optim.SGD, {"momentum": 0.9})],
+)
+def test_fused_optimizers_match_eager_ones(cls, arguments):
+    results = []
+    for device in ("cpu", "xla"):
+        weight = torch.linspace(-1, 1, 6).to(device).requires_grad_()
+        optimizer = cls([weight], lr=0.1, fused=True, **arguments)
+        for _ in range(3):
+            optimizer.zero_grad()
+            weight.pow(3).sum().backward()
+            optimizer.step()
+            torch_xla.sync()
+        results.append(weight.detach().cpu())
+    torch.testing.assert_close(results[1], results[0])
+
+
 def test_fsdp_of_one_replica_trains_and_keeps_names():
     from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
     from torch_xla.distributed.fsdp import checkpoint_module

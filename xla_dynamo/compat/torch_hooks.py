@@ -3,7 +3,8 @@
 Private API met here: torch._register_device_module, torch.random._seed_custom_device,
 torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
 torch.optim.optimizer._get_capturable_supported_devices, with who imported them;
-torch.serialization._package_registry and torch._utils._rebuild_tensor.
+the devices and functions of fused optimizers; torch.serialization._package_registry and
+torch._utils._rebuild_tensor.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ _CAPTURABLE_USERS = tuple(
     f"torch.optim.{name}"
     for name in ("adadelta", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop")
 )
+# Optimizers' fused forms and what does the same in few ops: module, fused, foreach, arguments.
+_FUSED = (
+    ("torch.optim.adam", "_fused_adam", "_multi_tensor_adam", {"capturable": True}),
+    ("torch.optim.sgd", "_fused_sgd", "_multi_tensor_sgd", {}),
+)
 _undo: list[Callable[[], None]] = []
 
 
@@ -34,6 +40,7 @@ def install() -> None:
     _seed_with_pytorch()
     _allow_foreach()
     _allow_capturable()
+    _allow_fused()
     _no_host_addresses()
     _load_to_device()
     _default_platform()
@@ -97,6 +104,29 @@ def _allow_capturable() -> None:
 
     for module in _CAPTURABLE_USERS:
         _replace(importlib.import_module(module), name, supported)
+
+
+def _allow_fused() -> None:
+    """fused=True, which trainers ask for by default, is the foreach form on xla: XLA fuses it."""
+    name = "_get_fused_kernels_supported_devices"
+    optimizer = importlib.import_module("torch.optim.optimizer")
+    original = getattr(optimizer, name)
+    _replace(optimizer, name, lambda: [*original(), "xla"])
+    for module, fused, foreach, arguments in _FUSED:
+        owner = importlib.import_module(module)
+        _replace(owner, fused, _on_xla(getattr(owner, foreach), arguments, getattr(owner, fused)))
+
+
+def _on_xla(
+    foreach: Callable[..., None], arguments: dict[str, Any], otherwise: Callable[..., None]
+) -> Callable[..., None]:
+    def update(params: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:
+        if params and params[0].device.type == "xla":
+            foreach(params, *args, **(kwargs | arguments))
+        else:
+            otherwise(params, *args, **kwargs)
+
+    return update
 
 
 def _no_host_addresses() -> None:
