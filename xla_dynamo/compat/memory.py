@@ -1,6 +1,6 @@
 """Bytes on a device, as torch_xla reports them.
 
-A device that counts its memory (TPU, GPU) is asked. The CPU does not: there live arrays are counted,
+A device that counts its memory (TPU, GPU) is asked. The CPU does not: its live arrays are summed,
 and the limit is the machine's memory.
 """
 
