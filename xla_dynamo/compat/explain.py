@@ -286,28 +286,3 @@ def where(place: Place | None) -> str:
 def code_line(place: Place) -> str:
     """The text of the line."""
     return linecache.getline(place[0].co_filename, place[1]).strip()
-
-
-_MASK = "torch.where(mask, x, 0) or x * mask keeps the shape"
-_REMEDIES = {
-    "aten::nonzero": f"With a mask instead of indices the shape is fixed: {_MASK}.",
-    "aten::masked_select": f"{_MASK}.",
-    "aten::index": f"Instead of x[mask], {_MASK}.",
-    "aten::_unique2": "Do it once, on the CPU, before the loop.",
-    "aten::multinomial": "argmax(log(p) - log(-log(rand_like(p)))) draws the same on the device.",
-}
-
-
-def fallback(func: Any, place: Place | None) -> str:
-    """The warning for an op that runs on the CPU at once."""
-    values = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
-    why = (
-        "the shape of its result depends on values, which XLA cannot express"
-        if values
-        else "PyTorch cannot tell the shape of its result beforehand"
-    )
-    remedy = _REMEDIES.get(func._schema.name, "Do it outside the training step if you can.")
-    return (
-        f"{op_name(func)} at {where(place)} runs on the CPU: {why}. "
-        f"Each time, this waits for the device and copies operands and results. {remedy}"
-    )

@@ -181,9 +181,9 @@ def count_fallback(func: Any) -> None:
 
 def fallback(func: Any, place: Place | None) -> None:
     """Count an op that ran on the CPU, and say so once for each line."""
-    from . import explain
+    from . import fallbacks
 
     count_fallback(func)
     backend_metrics.warn_once(
-        (func, place), explain.fallback(func, place), backend_metrics.FallbackWarning
+        (func, place), fallbacks.message(func, place), backend_metrics.FallbackWarning
     )
