@@ -10,7 +10,7 @@ import argparse
 import re
 from pathlib import Path
 
-from . import cpu, overhead, tpu
+from . import cpu, lazy, overhead, tpu
 
 README = Path("README.md")
 SECTION = re.compile("(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
@@ -19,6 +19,11 @@ Training steps on this machine's CPU. `first step` includes compiling; `step / x
 slower than this backend; JAX is written by hand, one jitted step with its optimizer.
 
 {cpu}
+
+Host time of a training step written for torch_xla (12 layers of small matrices, so that tracing is
+what takes time), here and on torch_xla itself; least of several runs, engines taking turns.
+
+{lazy}
 
 What a call costs beyond its arithmetic.
 
@@ -55,7 +60,10 @@ def main() -> None:
     rows = cpu.run(cpu.PROBLEMS, arguments.seconds, arguments.torch_xla, output)
     names = ("mnist", "resnet18", "gpt")
     comparisons = [tpu.compare(tpu.PROBLEMS[name](), "medium") for name in names]
-    text = TEXT.format(cpu=cpu.table(rows), overhead=calls, tpu=tpu_table(comparisons))
+    steps = "(needs --torch-xla)"
+    if arguments.torch_xla:
+        steps = lazy.table(*lazy.run(arguments.torch_xla))
+    text = TEXT.format(cpu=cpu.table(rows), lazy=steps, overhead=calls, tpu=tpu_table(comparisons))
     print(text)
     readme = README.read_text()
     README.write_text(SECTION.sub(lambda found: found[1] + text + found[2], readme))

@@ -61,7 +61,12 @@ def run(
     problems: Sequence[str], seconds: float, torch_xla: str | None, output: Path
 ) -> list[dict[str, Any]]:
     """Measure every engine that is here on `problems`; append each measurement to `output`."""
-    engines = [("xla", sys.executable), ("jax", sys.executable), ("eager", sys.executable)]
+    engines = [
+        ("xla", sys.executable),
+        ("xla lazy", sys.executable),
+        ("jax", sys.executable),
+        ("eager", sys.executable),
+    ]
     if shutil.which("g++") or shutil.which("clang++"):
         engines.append(("inductor", sys.executable))
     if torch_xla:

@@ -69,6 +69,14 @@ def _torch_xla(problem: torch_models.Problem) -> Step:
     return step
 
 
+def _lazy(problem: torch_models.Problem) -> Step:
+    """The same script on the lazy device here."""
+    import xla_dynamo.compat
+
+    xla_dynamo.compat.install()
+    return _torch_xla(problem)
+
+
 def _jax(problem: torch_models.Problem) -> Step:
     """The hand-written step: forward, backward and optimizer in one jax.jit, state donated."""
     import jax
@@ -91,6 +99,7 @@ ENGINES = {
     "eager": _eager,
     "inductor": _inductor,
     "xla": _xla,
+    "xla lazy": _lazy,
     "torch_xla": _torch_xla,
     "jax": _jax,
 }
