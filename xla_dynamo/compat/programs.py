@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.backend import arrays
 from xla_dynamo.backend.runtime import pjrt
 
-from . import explain, graph, metrics
+from . import explain, graph, inference, metrics
 from .values import Array
 from .window import Window
 
@@ -54,6 +54,13 @@ def compile_window(
     window: Window, live: Sequence[int], dead: Sequence[int], device: pjrt.Device
 ) -> Program:
     """The program of the pending window for the results `live`; it takes over the inputs `dead`."""
+    with inference.lock:  # fakes are shared by the threads
+        return _compile_window(window, live, dead, device)
+
+
+def _compile_window(
+    window: Window, live: Sequence[int], dead: Sequence[int], device: pjrt.Device
+) -> Program:
     builder = graph.build(window.state.path(), window.inputs)
     inputs, vectors, seeds = builder.close(live)
     given = set(dead)

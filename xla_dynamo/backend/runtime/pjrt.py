@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import glob
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,11 @@ def _client(platform: str, asynchronous: bool) -> Any:
     """
     if platform != "cpu":
         return xla_bridge.get_backend(platform)
-    return _cpu_client(asynchronous)
+    with _creating:  # two threads that come first get one client
+        return _cpu_client(asynchronous)
+
+
+_creating = threading.Lock()
 
 
 @functools.cache
