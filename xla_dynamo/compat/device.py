@@ -24,6 +24,7 @@ from .composites import register_composites
 from .factories import register_factories
 from .inplace import register_inplace
 from .sequences import register_sequences
+from .strided import register_strided
 from .values import Leaf
 from .window import Window
 
@@ -46,6 +47,7 @@ def install() -> None:
     register_composites(library, autograd, _keep_whole, _below_autograd)
     register_inplace(autograd, _redispatch)
     register_sequences(autograd)
+    register_strided(autograd, _redispatch)
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
     )

@@ -20,7 +20,41 @@ from .values import Leaf, Meta, Value
 
 aten = torch.ops.aten
 
-_NAMES = ["abs", "add", "addcdiv", "addcmul", "clamp", "clamp_max", "clamp_min", "div", "exp", "fill", "floor", "lerp", "log", "masked_fill", "mul", "neg", "pow", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sqrt", "sub", "tanh", "zero"]
+_NAMES = [
+    "abs",
+    "add",
+    "addcdiv",
+    "addcmul",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "div",
+    "exp",
+    "fill",
+    "floor",
+    "lerp",
+    "log",
+    "masked_fill",
+    "mul",
+    "neg",
+    "pow",
+    "reciprocal",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sqrt",
+    "sub",
+    "tanh",
+    "zero",
+]
+
+# Whose functional form has another overload name.
+_OTHER_NAMES = {
+    aten.pow_.Scalar: aten.pow.Tensor_Scalar,
+    aten.pow_.Tensor: aten.pow.Tensor_Tensor,
+}
 
 _unfunctional = torch._from_functional_tensor
 _is_functional = torch._is_functional_tensor
@@ -33,8 +67,9 @@ def register_inplace(library: torch.library.Library, slow: Callable[..., Any]) -
     for name in _NAMES:
         packet = getattr(aten, f"{name}_")
         for overload in packet.overloads():
-            functional = getattr(getattr(aten, name), overload, None)
-            if functional is not None:
+            inplace = getattr(packet, overload)
+            functional = _OTHER_NAMES.get(inplace, getattr(getattr(aten, name), overload, None))
+            if functional is not None and "t" != overload:
                 _register(library, getattr(packet, overload), functional, _one, slow)
     for functional in FOREACH:
         name = functional._schema.name.removeprefix("aten::")
@@ -117,7 +152,11 @@ def _leaf(tensor: Any, grad: bool) -> Leaf:
 def _argument(argument: Any, grad: bool) -> Any:
     if isinstance(argument, torch.Tensor):
         if not _is_functional(argument):
-            if argument.dim() == 0 and type(argument) is torch.Tensor and argument.device.type == "cpu":
+            if (
+                argument.dim() == 0
+                and type(argument) is torch.Tensor
+                and argument.device.type == "cpu"
+            ):
                 return argument
             raise _Unfit
         return _leaf(argument, grad)

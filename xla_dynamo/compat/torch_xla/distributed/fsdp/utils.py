@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 
 def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
@@ -18,13 +18,14 @@ def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
     @functools.wraps(forward)
     def run(*args: Any, **kwargs: Any) -> Any:
         now = _parameters(module)  # of another dtype, where FSDP computes in one
-        return checkpoint(
-            forward,
-            *args,
-            use_reentrant=False,
-            context_fn=lambda: (contextlib.nullcontext(), _with_parameters(module, now)),
-            **kwargs,
-        )
+        with set_checkpoint_early_stop(False):  # step closures of the whole forward are queued again
+            return checkpoint(
+                forward,
+                *args,
+                use_reentrant=False,
+                context_fn=lambda: (contextlib.nullcontext(), _with_parameters(module, now)),
+                **kwargs,
+            )
 
     module.forward = run
     return module
