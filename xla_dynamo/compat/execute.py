@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import metrics, out_of_memory, programs
+from . import forks, interrupts, metrics, out_of_memory, programs
 from .programs import Program
 from .storage import stored
 from .values import Array, Value, leaf_of, meta, tensor
@@ -52,10 +52,11 @@ def cut(window: Window) -> bool:
                 window.state.programs[live, dead] = program
             else:
                 metrics.count("CachedCompile")
-            _launch(window, program)
+            with interrupts.deferred():
+                _launch(window, program)
+                window.clear()
         except Exception as error:
             out_of_memory.reraise(error, window)
-        window.clear()
         return True
 
 
@@ -87,6 +88,7 @@ def device_of(window: Window) -> Any:
     """The PJRT device of a window."""
     from xla_dynamo.backend.runtime import pjrt
 
+    forks.use()
     return pjrt.device(pjrt.default_platform(), window.device.index, asynchronous=True)
 
 
@@ -126,6 +128,7 @@ def download(value: Value) -> torch.Tensor:
     """A value as a new CPU tensor; waits for it."""
     from xla_dynamo.backend.runtime import pjrt
 
+    forks.use()
     array = materialize(value)
     start = time.perf_counter_ns()
     try:

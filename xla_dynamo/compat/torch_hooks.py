@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import device_module, random
+from . import device, device_module, random
 
 _FOREACH_USERS = ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils")
 _CAPTURABLE_USERS = tuple(
@@ -41,6 +41,7 @@ def install() -> None:
     _allow_foreach()
     _allow_capturable()
     _allow_fused()
+    _backward_in_any_thread()
     _no_host_addresses()
     _load_to_device()
     _default_platform()
@@ -127,6 +128,17 @@ def _on_xla(
             otherwise(params, *args, **kwargs)
 
     return update
+
+
+def _backward_in_any_thread() -> None:
+    """A thread that only calls backward has not met the device before."""
+    original = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        device.allow_backward()
+        return original(*args, **kwargs)
+
+    _replace(torch.autograd, "_engine_run_backward", run)
 
 
 def _no_host_addresses() -> None:

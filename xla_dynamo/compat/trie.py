@@ -13,6 +13,7 @@ import torch
 
 from .ops import Op
 from .place import Place
+from .values import Meta, Ref
 
 # What an op gives: a Meta for a tensor, None, or a list or tuple of those.
 Outputs = Any
@@ -148,3 +149,21 @@ def numbers_in(key: tuple[Any, ...]) -> int:
         elif type(item) is tuple:
             count += numbers_in(item)
     return count
+
+
+def inputs_in(key: tuple[Any, ...]) -> list[int]:
+    """Which inputs of the window an op takes."""
+    found: list[int] = []
+    for item in key:
+        if type(item) is Ref and item.meta is not None:
+            found.append(item.index)
+        elif type(item) is tuple:
+            found.extend(inputs_in(item))
+    return found
+
+
+def metas_in(outputs: Outputs) -> list[Meta]:
+    """The metas of the tensors that an op gives, in order."""
+    if outputs is None or type(outputs) is Meta:
+        return [] if outputs is None else [outputs]
+    return [meta for output in outputs for meta in metas_in(output)]

@@ -20,7 +20,19 @@ from . import inference
 from .ops import Op, describe
 from .place import user_place
 from .scalars import FILLS
-from .trie import FALSE, FLOAT, INT, TRUE, Outputs, State, constant, numbers_in, zero_dim
+from .trie import (
+    FALSE,
+    FLOAT,
+    INT,
+    TRUE,
+    Outputs,
+    State,
+    constant,
+    inputs_in,
+    metas_in,
+    numbers_in,
+    zero_dim,
+)
 from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
 
 _wrapper: Any = torch.Tensor._make_wrapper_subclass
@@ -68,35 +80,56 @@ class Window:
             What eager PyTorch raises for such arguments. In both cases the window is as before.
         """
         with self.lock:
-            outputs = self._advance(op, args, kwargs)
-            if type(outputs) is Meta:
-                values = self.values
-                value = Value(outputs, self, _result(len(values)), self.stamp)
-                values.append(value)
-                made = _wrapper(Leaf, outputs.shape, dtype=outputs.dtype, device=self.device)
-                made.value = value
-                return made
-            return outputs if outputs is inference.EAGER else self._leaves(outputs)
+            try:
+                outputs = self._advance(op, args, kwargs)
+                if type(outputs) is Meta:
+                    values = self.values
+                    value = Value(outputs, self, _result(len(values)), self.stamp)
+                    values.append(value)
+                    made = _wrapper(Leaf, outputs.shape, dtype=outputs.dtype, device=self.device)
+                    made.value = value
+                    return made
+                return outputs if outputs is inference.EAGER else self._leaves(outputs)
+            except BaseException:
+                self._repair()
+                raise
 
     def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
         """Like `record`, for an op that gives one tensor or a list of them: without leaves."""
         with self.lock:
-            outputs = self._advance(op, args, kwargs)
-            if outputs is inference.EAGER:
-                return outputs
-            stamp, values = self.stamp, self.values
-            if type(outputs) is Meta:
-                value = Value(outputs, self, _result(len(values)), stamp)
-                values.append(value)
-                return value
-            first = len(values)
-            _result(first + len(outputs))
-            made = [
-                Value(output, self, ref, stamp)
-                for output, ref in zip(outputs, _results[first : first + len(outputs)], strict=True)
-            ]
-            values.extend(made)
-            return made
+            try:
+                outputs = self._advance(op, args, kwargs)
+                if outputs is inference.EAGER:
+                    return outputs
+                stamp, values = self.stamp, self.values
+                if type(outputs) is Meta:
+                    value = Value(outputs, self, _result(len(values)), stamp)
+                    values.append(value)
+                    return value
+                first = len(values)
+                _result(first + len(outputs))
+                refs = _results[first : first + len(outputs)]
+                made = [
+                    Value(output, self, ref, stamp)
+                    for output, ref in zip(outputs, refs, strict=True)
+                ]
+                values.extend(made)
+                return made
+            except BaseException:
+                self._repair()
+                raise
+
+    def _repair(self) -> None:
+        """Make the lists agree with the path again: Ctrl-C may have come between two lines."""
+        path = self.state.path()
+        outputs = [one for state in path for one in metas_in(state.outputs)]
+        numbers = sum(numbers_in(state.key) for state in path)
+        used = [index for state in path for index in inputs_in(state.key)]
+        self._undo(numbers, max(used, default=-1) + 1)
+        del self.seeds[sum(state.op.random for state in path) :]
+        del self.values[len(outputs) :]
+        for missing in outputs[len(self.values) :]:
+            self.values.append(Value(missing, self))  # nobody has it
 
     def _advance(self, op: Op, args: Any, kwargs: Any) -> Outputs:
         """Walk the trie by one op; what the op gives, or `EAGER`, and then nothing has changed.
@@ -208,8 +241,8 @@ class Window:
             self._fill(value)
             return
         value.ref = value.meta.input(len(self.inputs))
-        value.stamp = self.stamp
         self.inputs.append(value)
+        value.stamp = self.stamp
 
     def _fill(self, value: Value) -> None:
         """Make what torch.empty gave a value of this window: zeros."""
