@@ -16,6 +16,7 @@ from .values import Value, leaf_of, meta, tensor
 from .window import Window
 
 aten = torch.ops.aten
+_Functionalize = torch._C.DispatchKey.Functionalize
 GetWindow = Callable[[torch.device], Window]
 
 # Made on the device by one recorded op; the keyword arguments are those of the schema.
@@ -106,6 +107,8 @@ def _recorder(func: Any, window: GetWindow) -> Callable[..., Any]:
         made = home.record(op, args, kwargs)
         if made is inference.EAGER:
             made = lazy.run_now(home, op, args, kwargs)
+        if torch._C._dispatch_tls_is_dispatch_key_excluded(_Functionalize):
+            return made  # called by functionalization, which wraps it
         return torch._to_functional_tensor(made)
 
     return kernel

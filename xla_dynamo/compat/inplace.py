@@ -130,6 +130,7 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
     metas: list[Meta] = [leaf.value.meta for leaf in leaves]
     for value, own in zip(values, metas, strict=True):
         if value.meta is not own:
+            _check_fits(value.meta, own)
             return False
     for target, leaf, value in zip(targets, leaves, values, strict=True):
         leaf.value = value
@@ -137,6 +138,19 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
         _sync(target)
     torch._C._increment_version(targets)  # type: ignore[attr-defined]
     return True
+
+
+def _check_fits(result: Meta, own: Meta) -> None:
+    """Functionalization would convert a result that does not fit; eager PyTorch refuses it."""
+    if result.shape != own.shape:
+        raise RuntimeError(
+            f"output with shape {list(own.shape)} doesn't match the broadcast shape "
+            f"{list(result.shape)}"
+        )
+    if not torch.can_cast(result.dtype, own.dtype):
+        names = [torch.empty(0, dtype=m.dtype).type().split(".")[-1] for m in (result, own)]
+        given, wanted = (name.removesuffix("Tensor") for name in names)
+        raise RuntimeError(f"result type {given} can't be cast to the desired output type {wanted}")
 
 
 def _leaf(tensor: Any, grad: bool) -> Leaf:
