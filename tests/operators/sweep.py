@@ -180,7 +180,7 @@ def _compare(run: _Run, sample: Any, got: Values, want: Values) -> None:
         if got.gradients is not None and want.gradients is not None:
             values.assert_same_gradients(got.gradients, want.gradients)
     except AssertionError:
-        if not _is_rounding(run, sample, got, want):
+        if run.case.op in UNDEFINED or not _is_rounding(run, sample, got, want):
             raise
         run.rounded += 1
 

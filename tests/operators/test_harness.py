@@ -66,6 +66,12 @@ def test_changed_results_are_wrong(change: Any, told: str) -> None:
     assert told in outcome.reason
 
 
+def test_other_strides_of_undefined_values_are_wrong() -> None:
+    case = Case("empty_strided", "float32", "forward")
+    outcome = outcome_of(case, changing(lambda t: torch.zeros(t.shape, dtype=t.dtype)), None)
+    assert outcome.outcome == "wrong"
+
+
 def test_changed_gradients_are_wrong() -> None:
     class Doubled(torch.autograd.Function):
         @staticmethod
