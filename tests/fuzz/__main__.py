@@ -1,0 +1,61 @@
+"""Runs random programs through a door, and writes those on which it disagrees with eager.
+
+    python -m tests.fuzz --graphs 1000 --seed 1 --door both --shard 1/2 --out found
+
+A disagreement is shrunk by hypothesis to a small program and written into the folder as a script
+that runs by itself. Exits with 1 if there is one. A program whose process dies is left there too,
+as `running-*.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+# Each graph is new: keeping the executables would fill the disk.
+os.environ.setdefault("XLA_DYNAMO_CACHE_DIR", "0")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import torch
+
+from . import script
+from .doors import DOORS
+from .hunt import hunt
+from .runner import Disagreement, Tally
+
+
+def main() -> int:
+    options = _parse()
+    torch.set_num_threads(1)
+    index, count = map(int, options.shard.split("/"))
+    doors = sorted(DOORS) if options.door == "both" else [options.door]
+    failures = 0
+    for door in doors:
+        tally = Tally()
+
+        def report(found: Disagreement, door: str = door) -> None:
+            path = script.write(found, options.out)
+            print(f"{door}: {path}: {found.text[:300]}", flush=True)
+
+        running = options.out / f"running-{door}-{options.seed}-{index}.py"
+        seed = options.seed * 1000 + index
+        graphs = options.graphs // count
+        failures += hunt(graphs, seed, door, tally, report, options.batch, running)
+        print(f"{door}: {tally}", flush=True)
+    return 1 if failures else 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--graphs", type=int, default=1000, help="in all shards, for each door")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--door", choices=[*sorted(DOORS), "both"], default="both")
+    parser.add_argument("--shard", default="1/1", help="which part of how many: 3/8")
+    parser.add_argument("--batch", type=int, default=8, help="graphs that are compiled together")
+    parser.add_argument("--out", type=Path, default=Path("fuzz"), help="folder for the scripts")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,97 @@
+"""Programs -> what one can see of a run of them: in eager, compiled for XLA, on the lazy device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .program import Program, differentiable, weights
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run shows, on the CPU and detached.
+
+    inputs are taken after the run, which may have changed them; gradients are those of the results
+    by the inputs that require it, None where a result does not depend on the input.
+    """
+
+    results: list[Tensor]
+    inputs: list[Tensor]
+    gradients: list[Tensor | None]
+
+
+# Several programs in one run; what one of them raises is raised.
+Door = Callable[[Sequence[Program]], list[Seen]]
+
+
+def eager(programs: Sequence[Program]) -> list[Seen]:
+    return _run(programs, "cpu")
+
+
+def compiled(programs: Sequence[Program]) -> list[Seen]:
+    """All programs in one function under torch.compile(backend="xla", dynamic=False)."""
+    torch.compiler.reset()
+    return _run(programs, "cpu", lambda run: torch.compile(run, backend="xla", dynamic=False))
+
+
+def traced(programs: Sequence[Program]) -> list[Seen]:
+    """As `compiled`, but PyTorch's own kernels run the graphs: PyTorch's mistakes show here too."""
+    torch.compiler.reset()
+    return _run(programs, "cpu", lambda run: torch.compile(run, backend="aot_eager", dynamic=False))
+
+
+def lazy(programs: Sequence[Program]) -> list[Seen]:
+    """All programs in one window of the device xla:0."""
+    import xla_dynamo.compat  # noqa: F401
+
+    return _run(programs, "xla:0")
+
+
+DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy}
+
+_Run = Callable[[list[list[Tensor]]], list[list[Tensor]]]
+
+
+def _run(
+    programs: Sequence[Program], device: str, compiler: Callable[[_Run], _Run] = lambda run: run
+) -> list[Seen]:
+    functions = [program.functions() for program in programs]
+
+    def run(groups: list[list[Tensor]]) -> list[list[Tensor]]:
+        return [f.run(*group) for f, group in zip(functions, groups, strict=True)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch's; fallbacks are counted, see `runner`
+        groups = [f.inputs(device) for f in functions]
+        results = compiler(run)(groups)
+        gradients = _gradients(programs, groups, results)
+    return [
+        Seen(_host(ours), _host(group), [None if g is None else g.cpu() for g in derived])
+        for ours, group, derived in zip(results, groups, gradients, strict=True)
+    ]
+
+
+def _gradients(
+    programs: Sequence[Program], groups: list[list[Tensor]], results: list[list[Tensor]]
+) -> list[list[Tensor | None]]:
+    """By the inputs of each program; one backward pass for all of them."""
+    pairs = [
+        (differentiable(ours), differentiable(group)) if program.gradient else ([], [])
+        for program, group, ours in zip(programs, groups, results, strict=True)
+    ]
+    roots = [root for mine, _ in pairs for root in mine]
+    leaves = [leaf for _, mine in pairs for leaf in mine]
+    if not roots or not leaves:
+        return [[] for _ in programs]
+    flat = iter(torch.autograd.grad(roots, leaves, weights(roots), allow_unused=True))
+    return [[next(flat) for _ in mine] for _, mine in pairs]
+
+
+def _host(tensors: list[Tensor]) -> list[Tensor]:
+    # Copies: an input or a result may be a view that a later download would show changed.
+    return [tensor.detach().cpu().clone() for tensor in tensors]

@@ -1,0 +1,200 @@
+"""Hypothesis strategies -> random programs that eager PyTorch runs.
+
+A program grows step by step: a template is drawn and filled, eager runs the step at once, and what
+eager refuses is dropped. So the generator knows every shape and dtype, and no rules about them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from .holes import Unfit, dtypes, fill
+from .program import Program, differentiable, namespace, weights
+from .shapes import Draw
+from .templates import ERRORS, FAMILIES, WRITES
+
+_SIZES = st.sampled_from((2, 3, 1, 4, 0, 5))
+_LARGEST = 60  # elements of an input
+_HUGE = 1e4  # beyond this, the results of a tame program have lost their digits
+_TRIES = 3  # drawn steps for one that eager takes
+
+
+@dataclass
+class _Growing:
+    """A program in the making, and its tensors in eager."""
+
+    draw: Draw
+    gradient: bool
+    single: bool
+    tame: bool
+    inputs: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    scope: dict[str, Any] = field(default_factory=lambda: namespace() | {"device": "cpu"})
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.scope.items() if isinstance(value, Tensor)}
+
+    def chance(self, percent: int) -> bool:
+        # From the middle: hypothesis draws the ends of a range more often than the rest.
+        return 20 <= self.draw(st.integers(0, 99)) < 20 + percent
+
+    def run(self, line: str) -> bool:
+        """Run a statement in eager; False if it raises."""
+        trial = dict(self.scope)
+        try:
+            exec(line, trial)
+        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+            return False
+        self.scope = trial
+        return True
+
+    def fits(self) -> bool:
+        """False once a tame program has numbers that are not."""
+        return not self.tame or all(map(_is_tame, self.tensors.values()))
+
+    def start_again(self) -> None:
+        """Run what was kept once more: a step that was not kept may have changed tensors."""
+        self.scope = namespace() | {"device": "cpu"}
+        for line in [*self.inputs, *self.lines]:
+            exec(line, self.scope)
+
+
+@st.composite
+def programs(draw: Draw, most: int = 12) -> Program:
+    """Programs of at most `most` steps."""
+    growing = _Growing(
+        draw,
+        gradient=draw(st.sampled_from((False, True))),
+        single=draw(st.sampled_from((False, False, False, True))),
+        tame=draw(st.sampled_from((True, True, True, True, False))),
+    )
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")
+        for _ in range(draw(st.integers(1, 4))):
+            _add_input(growing)
+        inputs = tuple(growing.inputs)
+        raises = _add_steps(growing, draw(st.integers(1, most)))
+        results = _results(growing)
+        if raises:  # what is not returned need not be computed
+            results += (growing.lines[-1].split(" = ")[0],)
+        program = Program(inputs, tuple(growing.lines), results, single=growing.single)
+        if growing.gradient and not raises and _differentiable(program):
+            return replace(program, gradient=True)
+        return replace(program, inputs=_plain(inputs))
+
+
+def _add_input(growing: _Growing) -> None:
+    draw = growing.draw
+    name = f"x{len(growing.inputs)}"
+    bases = [n for n, tensor in growing.tensors.items() if not tensor.requires_grad]
+    if bases and growing.chance(12):
+        only = {n: growing.tensors[n] for n in bases}
+        view = fill(draw, draw(st.sampled_from(_INPUT_VIEWS)), only, growing.single)
+        if growing.run(f"{name} = {view}"):
+            growing.inputs.append(f"{name} = {view}")
+            return
+    line = f"{name} = {_literal(growing)}"
+    exec(line, growing.scope)
+    growing.inputs.append(line)
+
+
+_INPUT_VIEWS = ["{x}[:]", "{x}.reshape(-1)", "{x}.flatten()[1:]", "{x}.unsqueeze({newd})"]
+
+
+def _literal(growing: _Growing) -> str:
+    """A tensor written out: its numbers come from a seed, rounded to be readable."""
+    draw = growing.draw
+    shape = draw(st.lists(_SIZES, max_size=4).filter(lambda s: math.prod(s) <= _LARGEST))
+    count = math.prod(shape)
+    options = dtypes(growing.single)
+    dtype = draw(st.sampled_from([torch.float64, *options, *[torch.float64] * 3]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    numbers = (torch.randn(count, dtype=torch.float64, generator=generator) * 2).round(decimals=3)
+    if growing.chance(30):
+        numbers = (numbers * 2).round() / 2  # ties and zeros
+    if not growing.tame and count and dtype.is_floating_point:
+        special = torch.tensor([math.nan, math.inf, -math.inf, -0.0], dtype=torch.float64)
+        chosen = torch.randint(0, 12, (count,), generator=generator)
+        numbers = torch.where(chosen < 4, special[chosen.clamp(max=3)], numbers)
+    if dtype is torch.bool:
+        numbers = numbers > 0
+    elif not dtype.is_floating_point:
+        numbers = numbers.abs() if dtype is torch.uint8 else numbers
+    text = f"torch.tensor({numbers.to(dtype).tolist()}, dtype={dtype}, device=device)"
+    text = f"{text}.reshape({tuple(shape)})" if len(shape) != 1 else text
+    if len(shape) > 1 and growing.chance(25):
+        text = f"{text}.transpose(0, {draw(st.integers(1, len(shape) - 1))})"
+    if growing.gradient and dtype.is_floating_point and not growing.chance(30):
+        text += ".requires_grad_()"
+    return text
+
+
+def _add_steps(growing: _Growing, count: int) -> bool:
+    """Add steps; True if eager raises on the last one, which ends the program."""
+    for _ in range(count):
+        if growing.chance(1):
+            line = _step(growing, ERRORS)
+            if line is not None and not growing.run(line):
+                growing.lines.append(line)
+                return True
+            growing.start_again()
+        for _ in range(_TRIES):
+            family = growing.draw(st.sampled_from(tuple(FAMILIES)))
+            line = _step(growing, FAMILIES[family])
+            if line is not None and growing.run(line) and growing.fits():
+                growing.lines.append(line)
+                break
+            growing.start_again()
+    return False
+
+
+def _step(growing: _Growing, templates: list[str]) -> str | None:
+    template = growing.draw(st.sampled_from(templates))
+    tensors = growing.tensors
+    try:
+        text = fill(growing.draw, template, tensors, growing.single)
+    except Unfit:
+        return None
+    return text if templates is WRITES else f"t{len(tensors)} = {text}"
+
+
+def _results(growing: _Growing) -> tuple[str, ...]:
+    """What no step uses, and some of the others."""
+    text = "\n".join(growing.lines)
+    made = [name for name in growing.tensors if name.startswith("t")]
+    last = [name for name in made if len(re.findall(rf"\b{name}\b", text)) == 1]
+    others = [name for name in growing.tensors if name not in last and growing.chance(20)]
+    return tuple(last + others)
+
+
+def _differentiable(program: Program) -> bool:
+    """Whether eager's backward pass runs: in-place steps may have spoilt it."""
+    functions = program.functions()
+    inputs = functions.inputs("cpu")
+    try:
+        results = functions.run(*inputs)
+        roots, leaves = differentiable(results), differentiable(inputs)
+        torch.autograd.grad(roots, leaves, weights(roots), allow_unused=True)
+    except RuntimeError:
+        return False
+    return bool(roots)
+
+
+def _plain(inputs: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(line.removesuffix(".requires_grad_()") for line in inputs)
+
+
+def _is_tame(tensor: Tensor) -> bool:
+    values = tensor.detach()
+    if not values.numel() or values.dtype is torch.bool:
+        return True
+    return bool(values.isfinite().all()) and values.double().abs().max().item() <= _HUGE

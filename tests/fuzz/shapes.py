@@ -1,0 +1,138 @@
+"""A tensor's shape -> text of shapes, permutations, pads and indices that fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+from torch import Tensor
+
+Draw = Callable[[Any], Any]
+
+_LARGEST = 200
+
+
+def _reshaped(draw: Draw, x: Tensor) -> str:
+    """Neighbouring dimensions merged, one dimension split, ones put in, or a -1."""
+    shape = list(x.shape)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(shape)))
+        kind = draw(st.sampled_from(("one", "merge", "split")))
+        if kind == "one":
+            shape.insert(at, 1)
+        elif kind == "merge" and at + 1 < len(shape):
+            shape[at : at + 2] = [shape[at] * shape[at + 1]]
+        elif kind == "split" and at < len(shape) and shape[at]:
+            divisors = [n for n in range(1, shape[at] + 1) if not shape[at] % n]
+            by = draw(st.sampled_from(divisors))
+            shape[at : at + 1] = [by, shape[at] // by]
+    if shape and x.numel() and draw(st.booleans()):
+        shape[draw(st.integers(0, len(shape) - 1))] = -1
+    return str(tuple(shape))
+
+
+def _permutation(draw: Draw, x: Tensor) -> str:
+    return str(tuple(draw(st.permutations(range(x.dim())))))
+
+
+def _bigger(draw: Draw, x: Tensor) -> str:
+    shape = [
+        draw(st.sampled_from((-1, 2, 3, 0))) if size == 1 else draw(st.sampled_from((size, -1)))
+        for size in x.shape
+    ]
+    front = draw(st.sampled_from(([], [2], [1], [1, 2], [0])))
+    return str((*front, *shape))
+
+
+def _strided(draw: Draw, x: Tensor) -> str:
+    """A window onto the tensor's memory, inside it where the tensor is dense."""
+    rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    row, column = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    offset = x.storage_offset() + draw(st.integers(0, 1))
+    last = offset + (rows - 1) * row + (columns - 1) * column
+    if not x.is_contiguous() or last >= x.storage_offset() + x.numel():
+        return "(1,), (1,), 9999"  # eager refuses, and another step is drawn
+    return f"({rows}, {columns}), ({row}, {column}), {offset}"
+
+
+def _pads(draw: Draw, x: Tensor) -> str:
+    sides = 2 * draw(st.integers(0, min(x.dim(), 3)))
+    return str([draw(st.sampled_from((0, 1, 2, -1))) for _ in range(sides)])
+
+
+def _pad2(draw: Draw, x: Tensor) -> str:
+    return str([draw(st.integers(0, 2)) for _ in range(2)])
+
+
+def _repeats(draw: Draw, x: Tensor) -> str:
+    rank = x.dim() + draw(st.integers(0, 1))
+    repeats = [draw(st.sampled_from((1, 2, 3, 0))) for _ in range(rank)]
+    total = x.numel()
+    for count in repeats:
+        total *= count
+    return str(tuple(repeats if total <= _LARGEST else [1] * rank))
+
+
+def _dims(draw: Draw, x: Tensor) -> str:
+    """One dimension, some, or none (which means all)."""
+    if not x.dim():
+        return draw(st.sampled_from(("0", "-1", "[]")))
+    rank = x.dim()
+    chosen = draw(st.lists(st.integers(0, rank - 1), unique=True, max_size=rank))
+    return str([dim - rank if draw(st.booleans()) else dim for dim in chosen])
+
+
+def _new_dimension(draw: Draw, x: Tensor) -> str:
+    return str(draw(st.integers(-x.dim() - 1, x.dim())))
+
+
+def _index(draw: Draw, x: Tensor) -> str:
+    """Slices, whole numbers, None and an ellipsis."""
+    if not x.dim():
+        return draw(st.sampled_from(("...", "None", "()")))
+    parts = [_part(draw, size) for size in x.shape[: draw(st.integers(1, x.dim()))]]
+    extra = draw(st.sampled_from(("", "None", "...")))
+    if extra == "None":
+        parts.insert(draw(st.integers(0, len(parts))), "None")
+    if extra == "..." and len(parts) == x.dim():
+        parts[draw(st.integers(0, len(parts) - 1))] = "..."
+    return ", ".join(parts)
+
+
+def _part(draw: Draw, size: int) -> str:
+    kind = draw(st.sampled_from((":", "a:b", "whole", "step", "from the end")))
+    if kind == "whole" and size:
+        return str(draw(st.integers(-size, size - 1)))
+    if kind == "step":
+        return f"{draw(st.integers(0, 1))}::{draw(st.integers(1, 3))}"
+    if kind == "from the end":
+        return f"-{draw(st.integers(1, 3))}:"
+    if kind == "a:b":
+        return f"{draw(st.integers(0, 2))}:{draw(st.integers(0, 4))}"
+    return ":"
+
+
+def _picks(draw: Draw, x: Tensor) -> str:
+    """Lists of positions, alone or among slices."""
+    lists: Sequence[str] = ("[0, -1]", "[-1]", "[0, 0]", "[0]")
+    parts = [
+        draw(st.sampled_from((*lists, ":", "0")))
+        for _ in range(draw(st.integers(1, max(x.dim(), 1))))
+    ]
+    return ", ".join([*parts, "..."] if draw(st.booleans()) else parts)
+
+
+SHAPES: dict[str, Callable[[Draw, Tensor], str]] = {
+    "shape": _reshaped,
+    "perm": _permutation,
+    "bigger": _bigger,
+    "strided": _strided,
+    "pads": _pads,
+    "pad2": _pad2,
+    "repeats": _repeats,
+    "ds": _dims,
+    "newd": _new_dimension,
+    "index": _index,
+    "picks": _picks,
+}
