@@ -55,8 +55,8 @@ torch.manual_seed(0)
 device = xm.xla_device()
 model = Postnet().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-6)
-text = torch.randint(0, 20, (4, 6))
-mels = torch.randn(4, 5, 4).cumsum(1) / 4
+text = torch.randint(0, 20, (4, 4))
+mels = torch.randn(4, 3, 4).cumsum(1) / 4
 losses, norms = [], []
 for step in range(30):
     optimizer.zero_grad()
