@@ -1,6 +1,6 @@
 """Gradients of linear and matmul as products: decompositions of the ops that stand for them.
 
-Where a device has a kernel for `linear` (the xla device: it records one op instead of five), autograd
+Where a device has a kernel for `linear` (the xla device records one op instead of five), autograd
 calls `linear_backward`, for which PyTorch has no decomposition.
 """
 
@@ -42,9 +42,7 @@ def matmul_backward(
     )
 
 
-def _right_gradient(
-    grad: torch.Tensor, left: torch.Tensor, right: torch.Tensor
-) -> torch.Tensor:
+def _right_gradient(grad: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if right.dim() == 2 and left.dim() > 2:  # one product instead of a batch that is summed
         rows = left.reshape(-1, left.shape[-1])
         return _adjoint(rows).mm(grad.reshape(-1, grad.shape[-1]))

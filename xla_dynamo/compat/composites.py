@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from xla_dynamo.backend import products
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
 
+from . import functional
 from .values import Leaf
 
 aten = torch.ops.aten
@@ -71,8 +72,8 @@ def _whole_if_possible(op: Any, keep: Callable[[Any, Any], Any]) -> Callable[...
         if (
             x.is_complex()
             or forward_ad._current_level >= 0
-            or not torch._is_functional_tensor(x)
-            or type(torch._from_functional_tensor(x)) is not Leaf
+            or not functional.is_functional(x)
+            or type(functional.unwrapped(x)) is not Leaf
         ):
             return op._op_dk(composite, *args)
         return keep(op, args)

@@ -19,7 +19,7 @@ import torch
 
 from xla_dynamo.backend.runtime import resident
 
-from . import execute, lazy, reads  # noqa: F401  (reads fills HANDLERS)
+from . import execute, functional, lazy, reads  # noqa: F401  (reads fills HANDLERS)
 from .composites import register_composites
 from .factories import register_factories
 from .inplace import register_inplace
@@ -62,9 +62,9 @@ def _register_guard() -> None:
     """
     c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
     guards = (ctypes.c_void_p * 32).in_dll(c10, "_ZN3c104impl26device_guard_impl_registryE")
-    register = (
-        c10._ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE
-    )
+    register = c10[
+        "_ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
+    ]
     register.argtypes = [ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p]
     kind: Any = torch._C._autograd.DeviceType  # type: ignore[attr-defined]
     guard = _guard_like(guards[int(kind.Meta)], int(kind.XLA))
@@ -100,12 +100,21 @@ def _guard_like(guard: int, kind: int) -> Any:
 
 _Keys: Any = torch._C.DispatchKeySet
 _Key: Any = torch._C.DispatchKey
-# Of kernels that are the same for every device, those of the CPU: XLA's are the ones overridden.
-_USUAL = _Keys(_Key.AutogradCPU) | _Keys(_Key.ADInplaceOrView) | _Keys(_Key.CPU)
-_FUNCTIONAL = _USUAL | _Keys(_Key.Functionalize)
-_TRACED = _USUAL | _Keys(_Key.Python)
 _Transformed = _Key.FuncTorchDynamicLayerBackMode
-_TRANSFORMED = _USUAL | _Keys(_Transformed)
+
+
+@functools.cache
+def _keys(op: Any, last: Any) -> Any:
+    """Kernels from autograd on, less those that only pass a call on, to that of `last`.
+
+    Of kernels that are the same for every device, those of the CPU: XLA's are the ones overridden.
+    """
+    keys = _Keys(_Key.CPU) | _Keys(last)
+    table = torch._C._dispatch_dump_table(op.name())
+    for key in (_Key.AutogradCPU, _Key.ADInplaceOrView):
+        if f"\n{key.name}: fallthrough" not in table:
+            keys = keys | _Keys(key)
+    return keys
 
 
 def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
@@ -116,10 +125,10 @@ def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
         for kind, value in taken
     ]
     if torch._C._dispatch_tls_is_dispatch_key_included(_Transformed):  # inside torch.func.grad
-        return op.redispatch(_TRANSFORMED, *args, **kwargs)
+        return op.redispatch(_keys(op, _Transformed), *args, **kwargs)
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
-    real = any(torch._is_functional_tensor(t) for t in (*tensors, *args[1:]) if _is_tensor(t))
-    return op.redispatch(_FUNCTIONAL if real else _TRACED, *args, **kwargs)
+    real = any(functional.is_functional(t) for t in (*tensors, *args[1:]) if _is_tensor(t))
+    return op.redispatch(_keys(op, _Key.Functionalize if real else _Key.Python), *args, **kwargs)
 
 
 # Nested tensors have kernels for linear and matmul, so there PyTorch's autograd knows them whole.

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .functional import wrapped
 from .ops import describe
 from .values import Value, leaf_of, meta, tensor
 from .window import Window
@@ -109,6 +110,6 @@ def _recorder(func: Any, window: GetWindow) -> Callable[..., Any]:
             made = lazy.run_now(home, op, args, kwargs)
         if torch._C._dispatch_tls_is_dispatch_key_excluded(_Functionalize):
             return made  # called by functionalization, which wraps it
-        return torch._to_functional_tensor(made)
+        return wrapped(made)
 
     return kernel

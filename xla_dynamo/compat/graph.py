@@ -195,7 +195,8 @@ class Builder:
             self._key_inner(last, key)
         if items is None:
             return self._as_stored(result[0], outputs, trace)
-        return [self._as_stored(r, m, trace) for r, m in zip(result[0], outputs, strict=True)]
+        listed: Any = outputs
+        return [self._as_stored(r, m, trace) for r, m in zip(result[0], listed, strict=True)]
 
     def _as_stored(self, node: Any, output: Any, trace: str) -> Any:
         """What a decomposition gave, in the dtype in which the value is stored."""
@@ -209,7 +210,7 @@ class Builder:
     def _key_inner(self, last: Node, key: Node) -> None:
         """Give random ops that a decomposition brought the key of the op."""
         index = 0
-        node = last.next
+        node: Any = last.next
         while node.op != "root":
             if prng.is_random(node) and draws(node.target):
                 node.args = (node.target, index, key, *node.args)

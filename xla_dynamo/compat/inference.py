@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import threading
 from typing import Any
 
 import torch
@@ -80,9 +79,10 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args):
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
+    # PyTorch has no shape inference for the gradients of whole products.
+    function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or op.func
     try:
         with _quietly, mode:
-            function = PRODUCT_DECOMPOSITIONS.get(op.func, op.func)  # it has no shape inference
             result = function(*fake_args, **fake_kwargs)
         return _metas(result)
     except (
@@ -92,9 +92,9 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
         NotImplementedError,
     ):
         return EAGER
-    except Exception as error:
+    except Exception:
         _raise_as_eager(op, args, kwargs)
-        raise error
+        return EAGER  # only PyTorch's inference fails
 
 
 def _depends_on_values(op: Op, args: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import inference
+from . import functional, inference
 from .ops import Op, describe
 from .scalars import FOREACH
 from .values import Leaf, Meta, Value
@@ -56,10 +56,10 @@ _OTHER_NAMES = {
     aten.pow_.Tensor: aten.pow.Tensor_Tensor,
 }
 
-_unfunctional = torch._from_functional_tensor
-_is_functional = torch._is_functional_tensor
-_sync = torch._functionalize_sync  # type: ignore[attr-defined]
-_commit = torch._functionalize_commit_update  # type: ignore[attr-defined]
+_unfunctional = functional.unwrapped
+_is_functional = functional.is_functional
+_sync = functional.sync
+_commit = functional.commit
 
 
 def register_inplace(library: torch.library.Library, slow: Callable[..., Any]) -> None:
@@ -69,7 +69,7 @@ def register_inplace(library: torch.library.Library, slow: Callable[..., Any]) -
         for overload in packet.overloads():
             inplace = getattr(packet, overload)
             functional = _OTHER_NAMES.get(inplace, getattr(getattr(aten, name), overload, None))
-            if functional is not None and "t" != overload:
+            if functional is not None and overload != "t":
                 _register(library, getattr(packet, overload), functional, _one, slow)
     for functional in FOREACH:
         name = functional._schema.name.removeprefix("aten::")

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from .functional import is_functional
+
 aten = torch.ops.aten
 
 
@@ -23,7 +25,7 @@ def register_strided(library: torch.library.Library, slow: Callable[..., Any]) -
         stride: Sequence[int],
         storage_offset: int | None = None,
     ) -> torch.Tensor:
-        if not torch._is_functional_tensor(tensor):
+        if not is_functional(tensor):
             return slow(aten.as_strided.default, (tensor, size, stride, storage_offset), {})
         base = tensor._base if tensor._is_view() else None
         whole = tensor if base is None or base.dtype is not tensor.dtype else base

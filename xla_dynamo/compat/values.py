@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import functional
+
 if TYPE_CHECKING:
     from .window import Window
 
@@ -93,9 +95,7 @@ class Value:
         self.array = array
 
 
-_wrapper: Any = torch.Tensor._make_wrapper_subclass
-_functional = torch._to_functional_tensor
-_unfunctional = torch._from_functional_tensor
+_wrapper = functional.wrapper_subclass
 
 
 class Leaf(torch.Tensor):
@@ -103,10 +103,12 @@ class Leaf(torch.Tensor):
 
     __slots__ = ("value",)
     value: Value
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # pyright: ignore
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise RuntimeError("the lazy device is not installed: import xla_dynamo.compat")
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -123,17 +125,17 @@ def leaf(value: Value) -> Leaf:
 
 def tensor(value: Value) -> torch.Tensor:
     """A new plain torch.Tensor, on the value's device, for `value`."""
-    return _functional(leaf(value))
+    return functional.wrapped(leaf(value))
 
 
 def leaf_of(tensor: torch.Tensor) -> Leaf | None:
     """The leaf below a tensor of the lazy device, pending writes through views applied."""
     if type(tensor) is Leaf:
         return tensor
-    if not torch._is_functional_tensor(tensor):
+    if not functional.is_functional(tensor):
         return None
-    torch._sync(tensor)
-    inner = _unfunctional(tensor)
+    functional.sync(tensor)
+    inner = functional.unwrapped(tensor)
     return inner if type(inner) is Leaf else None
 
 

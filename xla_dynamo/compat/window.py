@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import inference
+from . import functional, inference
 from .ops import Op, describe
 from .place import user_place
 from .scalars import FILLS
@@ -35,7 +35,7 @@ from .trie import (
 )
 from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
 
-_wrapper: Any = torch.Tensor._make_wrapper_subclass
+_wrapper = functional.wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
 _EMPTY = describe(torch.ops.aten.zeros.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.

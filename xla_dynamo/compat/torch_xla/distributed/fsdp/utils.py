@@ -18,7 +18,7 @@ def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
     @functools.wraps(forward)
     def run(*args: Any, **kwargs: Any) -> Any:
         now = _parameters(module)  # of another dtype, where FSDP computes in one
-        with set_checkpoint_early_stop(False):  # step closures of the whole forward are queued again
+        with set_checkpoint_early_stop(False):  # the whole forward, step closures included
             return checkpoint(
                 forward,
                 *args,

@@ -1,0 +1,23 @@
+"""PyTorch's functionalization: the wrapper that makes plain tensors of leaves.
+
+Private API of torch, met here alone; seen on 2.13 (and, as a prototype, on 2.9 and 2.15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_torch: Any = torch
+
+# Whether a tensor is a wrapper; what is in it; a new wrapper.
+is_functional: Callable[[torch.Tensor], bool] = _torch._is_functional_tensor
+unwrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._from_functional_tensor
+wrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._to_functional_tensor
+# Take in what was written through other views of the same memory; let them take in this write.
+sync: Callable[[torch.Tensor], None] = _torch._functionalize_sync
+commit: Callable[[torch.Tensor], None] = _torch._functionalize_commit_update
+# Of a leaf of given shape, dtype and device.
+wrapper_subclass: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
