@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions
+from torch._decomp.decompositions import native_batch_norm_helper
 
 from .linear_algebra import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .lowering import rules  # noqa: F401  (fills RULES)
@@ -29,6 +30,30 @@ def core() -> dict[Any, Callable[..., Any]]:
 
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table handed to AOTAutograd: core decompositions of ops without a rule, and our own."""
+    """What is taken apart: core decompositions of ops without a rule, and our own."""
     without_rule = {op: how for op, how in core().items() if op not in RULES}
     return {**without_rule, **LINEAR_ALGEBRA_DECOMPOSITIONS, **PRODUCT_DECOMPOSITIONS}
+
+
+@functools.cache
+def capture_decompositions() -> dict[Any, Callable[..., Any]]:
+    """The same for a graph that is being captured, where tensors have the user's device."""
+    return {**decompositions(), _FROZEN: _frozen_batch_norm}
+
+
+_FROZEN = torch.ops.aten._native_batch_norm_legit_no_training.default
+
+
+def _frozen_batch_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """PyTorch keeps statistics for the backward pass, except on the CPU, as the rule does."""
+    if x.device.type == "cpu":
+        return NotImplemented
+    return native_batch_norm_helper(x, weight, bias, mean, var, False, momentum, eps, False)[:3]

@@ -1,0 +1,140 @@
+"""Ops without a lowering, and shapes that depend on values: on the CPU, counted, warned of once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.debug.metrics as met
+from torch import Tensor
+from torch.nn import functional as F
+
+import xla_dynamo
+from xla_dynamo.compat import metrics
+
+from .lockstep import XLA, assert_lockstep, assert_same
+
+X = torch.tensor([[3.0, 0.0, 1.0], [0.0, 2.0, 3.0]])
+
+# What it is counted as, and how it is called.
+DYNAMIC: dict[str, tuple[str, Callable[[Tensor], object]]] = {
+    "nonzero": ("aten::nonzero", lambda x: x.nonzero()),
+    "nonzero tuple": ("aten::nonzero", lambda x: x.nonzero(as_tuple=True)),
+    "where": ("aten::nonzero", lambda x: torch.where(x > 1)),
+    "mask": ("aten::index", lambda x: x[x > 1]),
+    "mask of rows": ("aten::index", lambda x: x[torch.tensor([True, False])]),
+    "masked_select": ("aten::masked_select", lambda x: torch.masked_select(x, x > 1)),
+    "unique": ("aten::_unique2", lambda x: torch.unique(x, return_counts=True)),
+    "unique_consecutive": (
+        "aten::unique_consecutive",
+        lambda x: torch.unique_consecutive(x.view(-1)),
+    ),
+    "bincount": ("aten::bincount", lambda x: torch.bincount(x.long().view(-1))),
+    "repeat_interleave": (
+        "aten::repeat_interleave",
+        lambda x: torch.repeat_interleave(x[0], x[1].long()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_shapes_that_depend_on_values(name: str) -> None:
+    counter, call = DYNAMIC[name]
+    with pytest.warns(xla_dynamo.FallbackWarning, match="runs on the CPU"):
+        assert_lockstep(lambda x: call(x + 1 - 1), X)
+    assert metrics.counters[counter] >= 1
+    assert counter in met.counter_names()
+    assert counter in met.metrics_report()
+
+
+def test_one_warning_that_names_the_line() -> None:
+    x = X.to(XLA)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            x[x > 1]  # this line
+    assert len(caught) == 1
+    text = str(caught[0].message)
+    assert "aten.index.Tensor" in text
+    assert "test_fallback.py" in text
+    assert "this line" in text
+    assert metrics.counters["aten::index"] == 3
+
+
+def test_masked_assignment_has_a_known_shape() -> None:
+    def assign(x: Tensor) -> Tensor:
+        x[x > 1] = -1.0
+        x.masked_fill_(x == 0, 5.0)
+        return torch.where(x < 0, x * 2, x)
+
+    assert_lockstep(assign, X)
+
+
+def test_gradients_flow_through() -> None:
+    def select(x: Tensor) -> list[Tensor]:
+        kept = x[x > 1]
+        (kept * kept).sum().backward()
+        return [kept.detach(), x.grad]
+
+    with pytest.warns(xla_dynamo.FallbackWarning):
+        assert_lockstep(select, X.clone().requires_grad_())
+
+
+def test_a_boolean_loss_mask_in_a_training_step() -> None:
+    def train(x: Tensor) -> list[Tensor]:
+        weight = torch.ones(3, device=x.device, requires_grad=True)
+        for _ in range(3):
+            scores = x * weight
+            loss = F.mse_loss(scores[x > 0], x[x > 0])
+            loss = loss + weight.square().sum()
+            (grad,) = torch.autograd.grad(loss, weight)
+            weight = (weight - 0.1 * grad).detach().requires_grad_()
+            xm.mark_step()
+        return [weight.detach()]
+
+    with pytest.warns(xla_dynamo.FallbackWarning):
+        assert_lockstep(train, X)
+
+
+@torch.library.custom_op("compat_tests::cpu_only", mutates_args=())
+def cpu_only(x: Tensor) -> Tensor:
+    return torch.from_numpy(x.numpy() * 2)
+
+
+cpu_only.register_fake(torch.empty_like)
+
+
+@torch.library.custom_op("compat_tests::no_shape", mutates_args=())
+def no_shape(x: Tensor) -> Tensor:
+    return x[:, 1:].clone()
+
+
+@pytest.mark.parametrize("op", [cpu_only, no_shape])
+def test_ops_of_the_user(op: Any) -> None:
+    with pytest.warns(xla_dynamo.FallbackWarning):
+        assert_lockstep(lambda x: op(x + 1).sum() * 2, X)
+    assert metrics.counters[f"{op._qualname}"] == 1
+
+
+def test_a_fallback_between_parts_of_a_window_leaves_the_rest_on_the_device() -> None:
+    x = X.to(XLA)
+    before = (x * 3).relu()
+    with pytest.warns(xla_dynamo.FallbackWarning):
+        kept = before[before > 3]
+    after = kept.sum() + before.mean()
+    assert_same([before, kept, after], [X * 3, torch.tensor([9.0, 6.0, 9.0]), torch.tensor(28.5)])
+
+
+def test_nothing_is_counted_where_nothing_falls_back() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = F.softmax(X.to(XLA) @ X.t().to(XLA), -1)
+        y.sort()[0].tolist()
+    assert [name for name in metrics.counters if name.startswith("aten::")] in (
+        [],
+        ["aten::_local_scalar_dense"],
+    )
