@@ -16,7 +16,7 @@ import torch
 from jax import lax
 
 from ..dtypes import to_numpy
-from ..registry import lower
+from ..registry import Unsupported, lower
 from ._promotion import cast, is_inexact, result_dtype
 
 aten = torch.ops.aten
@@ -39,8 +39,32 @@ def full(size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any) -> j
     return _filled(size, value, _dtype(dtype, result_dtype(value)))
 
 
-@lower(aten.zeros.default, aten.empty.memory_format, aten.empty_permuted.default)
 @lower(aten.empty_strided.default)
+def empty_strided(
+    size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    _check_dense(size, stride)
+    return _filled(size, 0, _dtype(dtype))
+
+
+@lower(aten.new_empty_strided.default)
+def new_empty_strided(
+    x: jax.Array, size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    _check_dense(size, stride)
+    return _filled(size, 0, _dtype(dtype, x.dtype))
+
+
+def _check_dense(size: Sequence[int], stride: Sequence[int]) -> None:
+    """Raise for a layout with gaps or overlaps, in any order of dimensions: no array has it."""
+    expected = 1
+    for step, n in sorted((step, n) for step, n in zip(stride, size, strict=True) if n > 1):
+        if step != expected:
+            raise Unsupported(f"strides {tuple(stride)} leave gaps, or overlap")
+        expected *= n
+
+
+@lower(aten.zeros.default, aten.empty.memory_format, aten.empty_permuted.default)
 def zeros(
     size: Sequence[int], _layout: Sequence[int] = (), *, dtype: Dtype = None, **_: Any
 ) -> jax.Array:
@@ -74,7 +98,7 @@ def new_full(
     return _filled(size, value, _dtype(dtype, x.dtype))
 
 
-@lower(aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default)
+@lower(aten.new_zeros.default, aten.new_empty.default)
 def new_zeros(
     x: jax.Array,
     size: Sequence[int],
