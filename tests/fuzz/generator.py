@@ -18,10 +18,10 @@ from torch import Tensor
 
 from .holes import Unfit, dtypes, fill
 from .program import Program, differentiable, namespace, weights
-from .shapes import Draw
+from .shapes import Draw, one_of
 from .templates import ERRORS, FAMILIES, WRITES
 
-_SIZES = st.sampled_from((2, 3, 1, 4, 0, 5))
+_SIZES = (2, 3, 1, 4, 0, 5, 2, 3)
 _LARGEST = 60  # elements of an input
 _HUGE = 1e4  # beyond this, the results of a tame program have lost their digits
 _TRIES = 3  # drawn steps for one that eager takes
@@ -44,8 +44,7 @@ class _Growing:
         return {name: value for name, value in self.scope.items() if isinstance(value, Tensor)}
 
     def chance(self, percent: int) -> bool:
-        # From the middle: hypothesis draws the ends of a range more often than the rest.
-        return 20 <= self.draw(st.integers(0, 99)) < 20 + percent
+        return one_of(self.draw, range(100)) >= 100 - percent
 
     def run(self, line: str) -> bool:
         """Run a statement in eager; False if it raises."""
@@ -73,16 +72,16 @@ def programs(draw: Draw, most: int = 12) -> Program:
     """Programs of at most `most` steps."""
     growing = _Growing(
         draw,
-        gradient=draw(st.sampled_from((False, True))),
-        single=draw(st.sampled_from((False, False, False, True))),
-        tame=draw(st.sampled_from((True, True, True, True, False))),
+        gradient=one_of(draw, (False, True)),
+        single=one_of(draw, (False, False, False, True)),
+        tame=one_of(draw, (True, True, True, True, False)),
     )
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
-        for _ in range(draw(st.integers(1, 4))):
+        for _ in range(one_of(draw, (1, 2, 3, 4))):
             _add_input(growing)
         inputs = tuple(growing.inputs)
-        raises = _add_steps(growing, draw(st.integers(1, most)))
+        raises = _add_steps(growing, one_of(draw, range(1, most + 1)))
         results = _results(growing)
         if raises:  # what is not returned need not be computed
             results += (growing.lines[-1].split(" = ")[0],)
@@ -98,7 +97,7 @@ def _add_input(growing: _Growing) -> None:
     bases = [n for n, tensor in growing.tensors.items() if not tensor.requires_grad]
     if bases and growing.chance(12):
         only = {n: growing.tensors[n] for n in bases}
-        view = fill(draw, draw(st.sampled_from(_INPUT_VIEWS)), only, growing.single)
+        view = fill(draw, one_of(draw, _INPUT_VIEWS), only, growing.single)
         if growing.run(f"{name} = {view}"):
             growing.inputs.append(f"{name} = {view}")
             return
@@ -113,11 +112,13 @@ _INPUT_VIEWS = ["{x}[:]", "{x}.reshape(-1)", "{x}.flatten()[1:]", "{x}.unsqueeze
 def _literal(growing: _Growing) -> str:
     """A tensor written out: its numbers come from a seed, rounded to be readable."""
     draw = growing.draw
-    shape = draw(st.lists(_SIZES, max_size=4).filter(lambda s: math.prod(s) <= _LARGEST))
+    shape = [one_of(draw, _SIZES) for _ in range(one_of(draw, (0, 1, 2, 3, 2, 3, 4)))]
+    while math.prod(shape) > _LARGEST:
+        shape.pop()
     count = math.prod(shape)
     options = dtypes(growing.single)
-    dtype = draw(st.sampled_from([torch.float64, *options, *[torch.float64] * 3]))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    dtype = one_of(draw, [torch.float64, *options, *[torch.float64] * 3])
+    generator = torch.Generator().manual_seed(one_of(draw, range(10_000)))
     numbers = (torch.randn(count, dtype=torch.float64, generator=generator) * 2).round(decimals=3)
     if growing.chance(30):
         numbers = (numbers * 2).round() / 2  # ties and zeros
@@ -148,7 +149,7 @@ def _add_steps(growing: _Growing, count: int) -> bool:
                 return True
             growing.start_again()
         for _ in range(_TRIES):
-            family = growing.draw(st.sampled_from(tuple(FAMILIES)))
+            family = one_of(growing.draw, tuple(FAMILIES))
             line = _step(growing, FAMILIES[family])
             if line is not None and growing.run(line) and growing.fits():
                 growing.lines.append(line)
@@ -158,7 +159,7 @@ def _add_steps(growing: _Growing, count: int) -> bool:
 
 
 def _step(growing: _Growing, templates: list[str]) -> str | None:
-    template = growing.draw(st.sampled_from(templates))
+    template = one_of(growing.draw, templates)
     tensors = growing.tensors
     try:
         text = fill(growing.draw, template, tensors, growing.single)

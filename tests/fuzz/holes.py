@@ -15,7 +15,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from .shapes import SHAPES, Draw
+from .shapes import SHAPES, Draw, one_of
 
 _HOLE = re.compile(r"\{(\w+)\}")
 _LARGEST = 200  # elements of a broadcast result
@@ -106,7 +106,7 @@ class _Filler:
         return self._choose(fitting[::-1])
 
     def _choose(self, options: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(options))
+        return one_of(self.draw, options)
 
     def _first(self, first: Tensor) -> str:
         return next(name for name, tensor in self.tensors.items() if tensor is first)
