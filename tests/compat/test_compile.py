@@ -72,7 +72,7 @@ def test_training(backend: str) -> None:
 
 def test_whole_step_and_optimizer_compiled() -> None:
     def train(module: nn.Module, x: Tensor, compile: bool) -> list[Tensor]:
-        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, foreach=True)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, foreach=False)
         update = torch.compile(optimizer.step, backend="xla") if compile else optimizer.step
         losses = []
         for _ in range(4):

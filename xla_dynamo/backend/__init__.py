@@ -32,7 +32,7 @@ def xla(
     # Here, not above: naming the backend must import neither jax nor torch_mlir.
     from . import aot, prng
     from . import options as option_module
-    from .decompositions import capture_decompositions
+    from .decompositions import decompositions
     from .lowering.registry import draws
     from .program import make_program
     from .recurrent import replace_recurrent
@@ -45,6 +45,6 @@ def xla(
         gm,
         example_inputs,
         compiler=lambda graph, info: make_program(graph, info, chosen),
-        decompositions=capture_decompositions(),
+        decompositions=decompositions(),
         joint_pass=lambda graph: prng.functionalize(graph, draws),
     )

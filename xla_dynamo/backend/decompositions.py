@@ -22,25 +22,6 @@ from .products import PRODUCT_DECOMPOSITIONS
 _WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
 
 
-@functools.cache
-def core() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's core decompositions, less those that are wrong."""
-    return {op: how for op, how in core_aten_decompositions().items() if op not in _WRONG}
-
-
-@functools.cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """What is taken apart: core decompositions of ops without a rule, and our own."""
-    without_rule = {op: how for op, how in core().items() if op not in RULES}
-    return {**without_rule, **LINEAR_ALGEBRA_DECOMPOSITIONS, **PRODUCT_DECOMPOSITIONS}
-
-
-@functools.cache
-def capture_decompositions() -> dict[Any, Callable[..., Any]]:
-    """The same for a graph that is being captured, where tensors have the user's device."""
-    return {**decompositions(), _FROZEN: _frozen_batch_norm}
-
-
 _FROZEN = torch.ops.aten._native_batch_norm_legit_no_training.default
 
 
@@ -53,7 +34,19 @@ def _frozen_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """PyTorch keeps statistics for the backward pass, except on the CPU, as the rule does."""
-    if x.device.type == "cpu":
-        return NotImplemented
+    """With the statistics that PyTorch keeps on devices: the rule gives those of the CPU, none."""
     return native_batch_norm_helper(x, weight, bias, mean, var, False, momentum, eps, False)[:3]
+
+
+@functools.cache
+def core() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's core decompositions, less those that are wrong."""
+    right = {op: how for op, how in core_aten_decompositions().items() if op not in _WRONG}
+    return {**right, _FROZEN: _frozen_batch_norm}
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """What is taken apart: core decompositions of ops without a rule, and our own."""
+    without_rule = {op: how for op, how in core().items() if op not in RULES}
+    return {**without_rule, **LINEAR_ALGEBRA_DECOMPOSITIONS, **PRODUCT_DECOMPOSITIONS}
