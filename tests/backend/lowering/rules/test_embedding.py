@@ -101,3 +101,25 @@ def test_sparse_gradient():
     args = (torch.randn(4, 5), INDICES, OFFSETS, *saved, 10, False, SUM, True, None)
     with pytest.raises(Unsupported, match="sparse"):
         run(aten._embedding_bag_backward.default, *args)
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf"), 3.0, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_embedding_renorm(dtype, norm_type):
+    weight = torch.randn(10, 4, dtype=dtype)
+    weight[3] = 0
+    for max_norm in (0.0, 1.0, 100.0):
+        check(aten.embedding_renorm.default, weight, INDICES, max_norm, norm_type)
+        check(aten.embedding_renorm.default, weight, INDICES.reshape(7, 1).int(), 1.0, norm_type)
+
+
+def test_embedding_with_max_norm_in_a_compiled_graph():
+    weight, indices = torch.randn(10, 4), torch.tensor([[1, 2], [2, 9]])
+    compiled = torch.compile(torch.nn.functional.embedding, backend="xla", fullgraph=True)
+    tables = weight.clone(), weight.clone()
+    got, want = (
+        function(indices, table, max_norm=0.5)
+        for function, table in zip((compiled, torch.nn.functional.embedding), tables, strict=True)
+    )
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(*tables)

@@ -112,3 +112,10 @@ def test_samples(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["index_reduce", "scatter_reduce"])
 def test_samples_of_reductions(name: str, variant: str) -> None:
     assert check_samples(name, torch.float32, variant=variant, limit=6)
+
+
+@pytest.mark.parametrize("sizes", [[60], [7, 20], [3, 4, 5], [200]])
+@pytest.mark.parametrize("mask", [MASK[:, :, None], X % 3 == 0, X < 0, X >= 0], ids=repr)
+def test_masked_scatter_backward(mask: torch.Tensor, sizes: list[int]) -> None:
+    if mask.expand_as(X).sum() <= torch.Size(sizes).numel():
+        check(aten.masked_scatter_backward.default, X, mask, sizes)

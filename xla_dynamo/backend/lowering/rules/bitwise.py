@@ -1,4 +1,4 @@
-"""Bitwise and logical operations on integers and bools.
+"""Bitwise and logical operations on integers and bools, and the hash that xors bits.
 
 Shifts by a negative amount or by the width or more give 0 (or the sign, for right shifts of signed
 integers): what XLA's shifts define and eager does.
@@ -6,13 +6,16 @@ integers): what XLA's shifts define and eager does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
 
-from ..registry import lower
+from ..registry import Unsupported, lower
+from ._dims import axes
 from ._promotion import compute, is_inexact, promote, result_dtype
 
 aten = torch.ops.aten
@@ -90,3 +93,17 @@ def logical_or(x: jax.Array, y: jax.Array) -> jax.Array:
 @lower(aten.logical_xor.default)
 def logical_xor(x: jax.Array, y: jax.Array) -> jax.Array:
     return (x != 0) ^ (y != 0)
+
+
+@lower(aten.hash_tensor.default)
+def hash_tensor(
+    x: jax.Array, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
+) -> jax.Array:
+    """The xor of all elements, as the bits of float64 or int64. XLA takes subnormals for 0."""
+    if mode != 0:
+        raise Unsupported(f"mode {mode} of hash_tensor")
+    wide = x.astype(np.float64 if is_inexact(x.dtype) else np.int64)
+    bits = lax.bitcast_convert_type(wide, np.uint64)
+    reduced = axes(dim, x.ndim)
+    result = lax.reduce(bits, np.uint64(0), lax.bitwise_xor, reduced)
+    return jnp.expand_dims(result, reduced) if keepdim else result

@@ -1,4 +1,4 @@
-"""Embedding look-up and its gradient -> a gather and a scatter-add.
+"""Embedding look-up and its gradient -> a gather and a scatter-add; row norms kept.
 
 Indices are in range, which eager checks and XLA cannot; they narrow to int32 where the table allows
 it. Gradients add up in float32 for the 16-bit floats: a frequent word has thousands of summands.
@@ -35,6 +35,19 @@ def embedding_dense_backward(
 ) -> Array:
     rows = grad.reshape(-1, grad.shape[-1])
     return add_rows(rows, indices.reshape(-1), num_weights, padding_idx, scale_grad_by_freq)
+
+
+@lower(aten.embedding_renorm.default)
+def embedding_renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
+    """The table with the rows of `indices` scaled down to `max_norm` where they are longer."""
+    indices = _narrow(indices.reshape(-1), weight.shape[0])
+    rows = rows_of(weight, indices).astype(dtypes.accumulation(weight.dtype))
+    norms = jnp.linalg.norm(rows, norm_type, axis=1, keepdims=True).astype(weight.dtype)
+    scale = jnp.where(norms > max_norm, max_norm / (norms.astype(rows.dtype) + 1e-7), 1)
+    # A repeated index writes the same row again.
+    return weight.at[indices].set(
+        (rows * scale).astype(weight.dtype), mode="drop", wrap_negative_indices=False
+    )
 
 
 def rows_of(weight: Array, indices: Array) -> Array:

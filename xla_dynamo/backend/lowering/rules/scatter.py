@@ -7,7 +7,8 @@ Sums of 16-bit floats accumulate in float32, as in eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -155,6 +156,15 @@ def masked_scatter(x: jax.Array, mask: jax.Array, source: jax.Array) -> jax.Arra
     place = jnp.cumsum(flat, dtype=np.int32) - 1
     values = source.reshape(-1).at[place].get(mode="clip", wrap_negative_indices=False)
     return jnp.where(mask, values.reshape(x.shape), x)
+
+
+@lower(aten.masked_scatter_backward.default)
+def masked_scatter_backward(grad: jax.Array, mask: jax.Array, sizes: Sequence[int]) -> jax.Array:
+    """The gradient of the source: its k-th element went where `mask` is True for the k-th time."""
+    mask = jnp.broadcast_to(mask, grad.shape).reshape(-1)
+    count = math.prod(sizes)
+    place = jnp.where(mask, jnp.cumsum(mask, dtype=np.int32) - 1, count)
+    return jnp.zeros(count, grad.dtype).at[place].set(grad.reshape(-1), mode="drop").reshape(sizes)
 
 
 def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool) -> jax.Array:
