@@ -49,7 +49,7 @@ def linear_cross_entropy(
         scale = scale / jnp.where(total == 0, jnp.nan, total)
     classes = jnp.arange(table.shape[0])
 
-    def one(sums: Any, chunk: tuple[Array, Array, Array]) -> tuple[Any, Array | None]:
+    def one(sums: Any, chunk: Any) -> tuple[Any, Array | None]:
         rows, target, scale = chunk
         logits, normalizer, chosen = _forward(rows, target, table, bias)
         loss, table_grad, bias_grad = sums
@@ -89,7 +89,7 @@ def linear_cross_entropy_of_rows(
     table, bias = _linear(linear_weight, linear_bias, dtype)
     target, scale = _rows(target, weight, ignore_index, dtype)
 
-    def one(chunk: tuple[Array, Array, Array]) -> Array:
+    def one(chunk: Any) -> Array:
         rows, target, scale = chunk
         _, normalizer, chosen = _forward(rows, target, table, bias)
         return scale * (normalizer - chosen)
