@@ -196,3 +196,13 @@ def test_torch_mlir_is_right(op: Any) -> None:
         ):
             torch.testing.assert_close(got, want, equal_nan=True)
     assert claimed, f"{op} is listed, but no dtype of it is claimed"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "sub", "div", "maximum"])
+def test_a_tensor_with_itself(name: str, dtype: torch.dtype) -> None:
+    """What torch-mlir folds where both operands are one, must hold for nan and infinities."""
+    x = torch.tensor([float("nan"), float("inf"), -0.0, 0.0, 2.0], dtype=dtype)
+    op = getattr(torch, name)
+    compiled = torch.compile(lambda x: op(x, x), backend="xla")
+    torch.testing.assert_close(compiled(x), op(x, x), equal_nan=True, rtol=0, atol=0)

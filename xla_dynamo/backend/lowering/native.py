@@ -104,9 +104,10 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
         _of(_FLOATS),
     ),
     ((aten.maximum.default, aten.minimum.default), _of(_NUMBERS)),
+    # torch-mlir folds x == x to True, also where x is nan.
+    ((aten.eq.Tensor,), _to_bool(_INTS)),
     (
         (
-            aten.eq.Tensor,
             aten.ne.Tensor,
             aten.lt.Tensor,
             aten.le.Tensor,
