@@ -118,6 +118,10 @@ def _value_signature(value: Any) -> Hashable:
 def _lower(node: Node, target: Target) -> Body | Unsupported:
     values = output_values(node)
     outputs = tuple(i for i, value in enumerate(values) if isinstance(value, torch.Tensor))
+    tensors = [*(operand.meta["val"] for operand in tensor_operands(node)), *values]
+    for value in tensors:
+        if isinstance(value, torch.Tensor) and not dtypes.is_supported(value.dtype):
+            return Unsupported(f"XLA has no {value.dtype}")
     token = platform.set(target.platform)
     try:
         precision = _JAX_PRECISION[target.matmul_precision]

@@ -45,3 +45,20 @@ def test_non_finite(forward, special):
     x[0, 1] = special
     x[1] = special
     check(forward, x, 1, False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masked_softmax(dtype):
+    x = torch.randn(2, 4, 3, 3, dtype=dtype)
+    square = torch.tensor([[True, False, True], [True, True, True], [False, False, False]])
+    whole = square.expand_as(x).contiguous()
+    keys = torch.tensor([[True, False, False], [False, False, True]])
+    op = torch.ops.aten._masked_softmax.default
+    check(op, x, square, 3, 0)
+    check(op, x, keys, -1, 1)
+    check(op, x, whole)
+    check(op, x, whole, 0, 2)
+    for dim in (None, 3, 1):
+        output = op(x, whole, dim, 2)
+        backward = torch.ops.aten._masked_softmax_backward.default
+        check(backward, torch.randn_like(x), output, whole, dim)

@@ -46,6 +46,25 @@ def _log_softmax_backward_data(
     return (grad - jnp.exp(output) * _sum(grad, dim)).astype(dtypes.to_numpy(input_dtype))
 
 
+@lower(aten._masked_softmax.default)
+def _masked_softmax(
+    x: Array, mask: Array, dim: int | None = None, mask_type: int | None = None
+) -> Array:
+    """Softmax of what `mask` leaves (False); a key padding mask, type 1, is [batch, keys]."""
+    if mask_type == 1:
+        mask = mask[:, None, None, :]
+    return _softmax(jnp.where(mask, -jnp.inf, x), -1 if dim is None else dim, False)
+
+
+@lower(aten._masked_softmax_backward.default)
+def _masked_softmax_backward(
+    grad: Array, output: Array, mask: Array, dim: int | None = None
+) -> Array:
+    total = dtypes.accumulation(output.dtype)
+    grad, output = (jnp.where(mask, 0, each).astype(total) for each in (grad, output))
+    return output * (grad - _sum(grad * output, -1 if dim is None else dim))
+
+
 def _below_top(x: Array, dim: int) -> Array:
     x = x.astype(dtypes.accumulation(x.dtype))
     if x.ndim == 0:
