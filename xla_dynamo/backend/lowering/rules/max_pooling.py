@@ -166,7 +166,7 @@ def _indices_by_pairs(x: Array, over: Windows) -> Array:
 
 
 def _backward(rank: int, grad: Array, x: Array, indices: Array, over: Windows | None) -> Array:
-    scatter = partial(_scatter, rank)
+    scatter = partial(scatter_by_index, rank)
     if over is None or any(d > 1 for d in over.dilation):
         return scatter(grad, x, indices)
     select = partial(_select_and_scatter, over)
@@ -178,7 +178,7 @@ def _select_and_scatter(over: Windows, grad: Array, x: Array, indices: Array) ->
     return transpose(grad)[0]
 
 
-def _scatter(rank: int, grad: Array, x: Array, indices: Array) -> Array:
+def scatter_by_index(rank: int, grad: Array, x: Array, indices: Array) -> Array:
     planes = prod(x.shape[:-rank])
     flat = jnp.zeros((planes, prod(x.shape[-rank:])), dtypes.accumulation(x.dtype))
     rows = lax.broadcasted_iota(jnp.int32, (planes, prod(grad.shape[-rank:])), 0)
