@@ -4,12 +4,13 @@
 #   make test     all tests; ARGS="-k digits" picks some    make wheel        dist/*.whl
 #   make bench    benchmarks; they rewrite README's tables  make wheel-check  that wheel, in an empty venv
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
+#   make fuzz     1000 random programs against eager, through both doors; failures go to fuzz/
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test lint bench operators wheel wheel-check
+.PHONY: demo test lint bench operators fuzz wheel wheel-check
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -29,6 +30,9 @@ bench: .venv/.bench
 operators: .venv/.test
 	$(BIN)/python -m tests.operators --out operators.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --merge operators.jsonl
+
+fuzz: .venv/.test
+	$(BIN)/python -W ignore -m tests.fuzz $(ARGS)
 
 wheel: .venv/.test
 	rm -rf build dist

@@ -39,8 +39,8 @@ def main() -> int:
             print(f"{door}: {path}: {found.text[:300]}", flush=True)
 
         running = options.out / f"running-{door}-{options.seed}-{index}.py"
-        seed = options.seed * 1000 + index
         graphs = options.graphs // count
+        seed = options.seed * 1_000_000 + (index - 1) * graphs
         failures += hunt(graphs, seed, door, tally, report, options.batch, running)
         print(f"{door}: {tally}", flush=True)
     return 1 if failures else 0

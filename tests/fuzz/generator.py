@@ -1,14 +1,18 @@
-"""Hypothesis strategies -> random programs that eager PyTorch runs.
+"""Drawn numbers -> random programs that eager PyTorch runs.
 
 A program grows step by step: a template is drawn and filled, eager runs the step at once, and what
-eager refuses is dropped. So the generator knows every shape and dtype, and no rules about them.
+eager refuses is dropped. So the generator knows every shape and dtype, and no rules about them. The
+numbers come from a seed, which gives the same program everywhere, or from hypothesis, which shrinks
+them.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +22,7 @@ from torch import Tensor
 
 from .holes import Unfit, dtypes, fill
 from .program import Program, differentiable, namespace, weights
-from .shapes import Draw, one_of
+from .shapes import Draw, between, one_of
 from .templates import ERRORS, FAMILIES, WRITES
 
 _SIZES = (2, 3, 1, 4, 0, 5, 2, 3)
@@ -67,9 +71,29 @@ class _Growing:
             exec(line, self.scope)
 
 
+_DRAWN = st.integers(0, 2**20)
+
+
 @st.composite
-def programs(draw: Draw, most: int = 12) -> Program:
-    """Programs of at most `most` steps."""
+def programs(draw: Callable[[Any], int]) -> Program:
+    """Programs as hypothesis draws and shrinks them."""
+    return build(lambda count: draw(_DRAWN) % count)
+
+
+def from_seed(seed: int) -> tuple[Program, list[int]]:
+    """A program, and the numbers that hypothesis would have to draw for it."""
+    numbers = random.Random(seed)
+    drawn: list[int] = []
+
+    def draw(count: int) -> int:
+        drawn.append(numbers.randrange(2**20))
+        return drawn[-1] % count
+
+    return build(draw), drawn
+
+
+def build(draw: Draw, most: int = 12) -> Program:
+    """A program of at most `most` steps."""
     growing = _Growing(
         draw,
         gradient=one_of(draw, (False, True)),
@@ -133,7 +157,7 @@ def _literal(growing: _Growing) -> str:
     text = f"torch.tensor({numbers.to(dtype).tolist()}, dtype={dtype}, device=device)"
     text = f"{text}.reshape({tuple(shape)})" if len(shape) != 1 else text
     if len(shape) > 1 and growing.chance(25):
-        text = f"{text}.transpose(0, {draw(st.integers(1, len(shape) - 1))})"
+        text = f"{text}.transpose(0, {between(draw, 1, len(shape) - 1)})"
     if growing.gradient and dtype.is_floating_point and not growing.chance(30):
         text += ".requires_grad_()"
     return text

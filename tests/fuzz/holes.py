@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
-from .shapes import SHAPES, Draw, one_of
+from .shapes import SHAPES, Draw, between, one_of
 
 _HOLE = re.compile(r"\{(\w+)\}")
 _LARGEST = 200  # elements of a broadcast result
@@ -113,18 +112,18 @@ class _Filler:
 
     def _d(self, first: Tensor) -> str:
         rank = max(first.dim(), 1)
-        self.dimension = self.draw(st.integers(0, 2 * rank - 1)) - rank
+        self.dimension = between(self.draw, 0, 2 * rank - 1) - rank
         return str(self.dimension)
 
     def _e(self, first: Tensor) -> str:
         rank = max(first.dim(), 1)
-        return str(rank - 1 - self.draw(st.integers(0, 2 * rank - 1)))
+        return str(rank - 1 - between(self.draw, 0, 2 * rank - 1))
 
     def _i(self, first: Tensor) -> str:
         size = first.shape[self.dimension] if first.dim() else 0
         if not size:
             raise Unfit
-        return str(self.draw(st.integers(0, size - 1)))
+        return str(between(self.draw, 0, size - 1))
 
     def _dtype(self, first: Tensor) -> str:
         return str(self._choose(dtypes(self.single)))

@@ -1,8 +1,7 @@
 """A number of graphs -> the disagreements among them, each shrunk to a small program.
 
-Programs are generated first and run in batches; hypothesis would stop at the first that fails. To
-shrink one, hypothesis generates the same programs again from the same seed, is told that this one
-fails, and shrinks it from there.
+Programs are made from seeds and run in batches; hypothesis, which would stop at the first that
+fails, shrinks: it is given the numbers that made a program as if it had drawn them.
 """
 
 from __future__ import annotations
@@ -10,27 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 from hypothesis.errors import NoSuchExample
 
 from . import script
-from .generator import programs
+from .generator import from_seed, programs
 from .program import Program
 from .runner import Disagreement, Tally, check
-
-_CHUNK = 1500  # programs generated from one seed: what a shrink generates again
-
-# Run before programs are generated. Hypothesis also draws constants that it finds in the modules
-# of the project: they must all be imported for a seed to give the same programs again.
-_FIRST = Program(
-    ("x = torch.tensor([1.0, 2.0], dtype=torch.float64, device=device).requires_grad_()",),
-    ("y = torch.cumsum(x, 0).exp()", "z = x.argmax(0)"),
-    ("y", "z"),
-    gradient=True,
-)
 
 
 def hunt(
@@ -42,78 +30,52 @@ def hunt(
     batch: int = 8,
     running: Path | None = None,
 ) -> int:
-    """Run `graphs` different programs through `door`; returns how many disagreements it reported.
+    """Run the programs of `graphs` seeds through `door`; returns how many it reported.
 
     running: a file that holds the batch under way, as long as it is: what a dead process leaves.
     """
-    check([_FIRST], door)
     known: list[frozenset[str]] = []
-    seen: set[str] = set()
-    reported = 0
-    while tally.graphs < graphs:
-        seed += 1_000_000
-        chunk = [p for p in generate(_CHUNK, seed) if p.text() not in seen]
-        seen.update(p.text() for p in chunk)
-        del chunk[graphs - tally.graphs :]
-        for start in range(0, len(chunk), batch):
-            together = chunk[start : start + batch]
-            _note(running, door, together)
-            for found in check(together, door, tally):
-                if any(calls <= _calls(found.program) for calls in known):
-                    tally.alike += 1
-                    continue
-                small = shrink(found, seed)
-                known.append(_calls(small.program))
-                reported += 1
-                report(small)
+    for first in range(seed, seed + graphs, batch):
+        made = [from_seed(s) for s in range(first, min(first + batch, seed + graphs))]
+        drawn = {id(program): numbers for program, numbers in made}
+        together = [program for program, _ in made]
+        _note(running, door, together)
+        for found in check(together, door, tally):
+            if any(calls <= _calls(found.program) for calls in known):
+                tally.alike += 1
+                continue
+            small = shrink(found, drawn[id(found.program)])
+            known.append(_calls(small.program))
+            report(small)
     if running is not None:
         running.unlink(missing_ok=True)
-    return reported
+    return len(known)
 
 
-def generate(count: int, seed: int) -> list[Program]:
-    """Different programs, always the same for a seed."""
-    made: dict[str, Program] = {}
+def shrink(found: Disagreement, drawn: list[int]) -> Disagreement:
+    """The smallest program that hypothesis finds on which the door disagrees.
 
-    def keep(program: Program) -> bool:
-        made.setdefault(program.text(), program)
-        return False
-
-    _find(keep, count, seed)
-    return list(made.values())
-
-
-def shrink(found: Disagreement, seed: int) -> Disagreement:
-    """The smallest program that hypothesis finds on which the door disagrees, from `found` on."""
-    target = found.program.text()
-    last = found
-
-    def disagrees(program: Program) -> bool:
-        nonlocal last
-        if last is found and program.text() != target:
-            return False
-        again = check([program], found.door)
-        if again:
-            last = again[0]
-        return bool(again)
-
-    small = _find(disagrees, _CHUNK, seed)
-    again = check([small], found.door) if small is not None else []
-    return again[0] if again else found
-
-
-def _find(condition: Callable[[Program], bool], count: int, seed: int) -> Program | None:
+    drawn: the numbers that made the program of `found`.
+    """
+    database = InMemoryExampleDatabase()
+    database.save(b"found", choices_to_bytes(drawn))
     chosen = settings(
-        max_examples=count,
-        database=None,
+        database=database,
         deadline=None,
         suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
-        phases=[Phase.generate, Phase.shrink],
+        phases=[Phase.reuse, Phase.shrink],
     )
     try:
-        return hypothesis.find(programs(), condition, settings=chosen, random=Random(seed))
+        small = hypothesis.find(
+            programs(),
+            lambda program: bool(check([program], found.door)),
+            settings=chosen,
+            database_key=b"found",
+        )
     except NoSuchExample:
-        return None
+        return found
+    again = check([small], found.door)
+    return again[0] if again else found
 
 
 def _calls(program: Program) -> frozenset[str]:

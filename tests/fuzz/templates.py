@@ -5,7 +5,8 @@ gives a new tensor; those of WRITES change tensors that exist. Integer divisors 
 and float numbers in the range of the integers that they become: there eager's answer is defined.
 Ties among sorted values are sorted stably, for the same reason. Left out are what eager itself
 gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6, and nansum
-over the dimensions [], whose shape under torch.compile is not eager's.
+over the dimensions [], whose shape under torch.compile is not eager's. The weights of convolutions
+are finite: whether a pad of zeros takes part in a product with infinity is up to the kernel.
 """
 
 from __future__ import annotations
@@ -259,8 +260,8 @@ PRODUCTS = [
     "torch.cdist({f2d}, {f2d} + {p})",
     "torch.bmm({f3d}, {f3d}.mT)",
     "torch.baddbmm({s2}, {f3d}, {f3d}.mT)",
-    "F.conv1d({f3d}, {f3d}[:, :, :2], padding=1)",
-    "F.conv1d({f3d}, {f3d}.transpose(0, 1)[:1, :1].expand({f3d}.shape[1], 1, -1), "
+    "F.conv1d({f3d}, {f3d}[:, :, :2].nan_to_num(0, 2, -2), padding=1)",
+    "F.conv1d({f3d}, {f3d}.transpose(0, 1)[:1, :1].expand({f3d}.shape[1], 1, -1).nan_to_num(0), "
     "groups={f3d}.shape[1], padding={step})",
     "F.max_pool1d({f3d}, {step}, padding=0)",
     "F.avg_pool1d({f3d}, {step}, {step}, ceil_mode={flag})",

@@ -56,7 +56,9 @@ def _some_dims(predicate: Predicate) -> Predicate:
 def _index(node: Node) -> bool:
     """The result has the dtype of the first operand; indices are of an integer type."""
     values = _tensors(node)
-    return node.meta["val"].dtype == values[0].dtype and values[0].dtype in _NUMBERS
+    x, index = values if len(values) == 2 else (values[0], values[0])
+    same = node.meta["val"].dtype == x.dtype and x.dtype in _NUMBERS
+    return same and index.dtype in _INTS
 
 
 def _mask(node: Node) -> bool:

@@ -62,6 +62,8 @@ def unsafe_masked_index(x: jax.Array, mask: jax.Array, indices: Indices, fill: f
 
 @lower(aten.index_select.default)
 def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
+    if index.dtype not in (np.int32, np.int64):  # which shape inference lets pass
+        raise Unsupported(f"indices of {index.dtype}")
     if x.ndim == 0:
         return x
     return take(x, along(axis(dim, x.ndim), at_least_1d(index)))

@@ -1,0 +1,138 @@
+"""A few dozen random programs through both doors, the fuzzer's own promises, and what it found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import script
+from tests.fuzz.doors import DOORS, Seen, eager
+from tests.fuzz.generator import from_seed
+from tests.fuzz.hunt import shrink
+from tests.fuzz.program import Program
+from tests.fuzz.runner import Disagreement, Tally, check, compare
+from tests.fuzz.sensitivity import moves
+
+GRAPHS = 32  # through each door
+PRELUDE = "x = torch.tensor([3.0, -1.0, 2.0], dtype=torch.float64, device=device)"
+
+
+PROGRAMS = [from_seed(seed)[0] for seed in range(1000, 1000 + GRAPHS)]
+
+
+@pytest.mark.parametrize("door", sorted(DOORS))
+def test_agrees_with_eager(door: str) -> None:
+    tally = Tally()
+    for start in range(0, GRAPHS, 8):
+        found = check(PROGRAMS[start : start + 8], door, tally)
+        assert not found, script.text(found[0])
+    assert tally.graphs == GRAPHS
+    assert tally.gradients
+    assert not tally.fallbacks
+
+
+def test_programs_are_of_all_kinds() -> None:
+    text = "\n".join(program.text() for program in PROGRAMS)
+    for part in ("float64", "int64", "torch.bool", "float32", "reshape((0", ", 1", "_("):
+        assert part in text, part
+    assert {program.gradient for program in PROGRAMS} == {True, False}
+
+
+def test_a_seed_gives_the_same_program() -> None:
+    assert [from_seed(seed)[0] for seed in range(1000, 1000 + GRAPHS)] == PROGRAMS
+
+
+def test_a_disagreement_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the one step that makes it, on one small tensor."""
+
+    def pretend(programs: list[Program], door: str) -> list[Disagreement]:
+        return [Disagreement(p, door, "made up") for p in programs if "torch.flip(" in p.text()]
+
+    monkeypatch.setattr("tests.fuzz.hunt.check", pretend)
+    made = [from_seed(seed) for seed in range(400)]
+    program, drawn = next((p, d) for p, d in made if pretend([p], "lazy") and len(p.steps) > 6)
+    small = shrink(Disagreement(program, "lazy", "made up"), drawn).program
+    assert [step.split(" = ")[1] for step in small.steps] == ["torch.flip(x0, [])"]
+    assert len(small.inputs) == 1
+
+
+@pytest.mark.parametrize("door", sorted(DOORS))
+def test_wrong_numbers_are_found(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door that is off in the tenth digit, and one that raises, disagree."""
+    program = Program((PRELUDE,), ("y = x * 3",), ("y",))
+    right = DOORS[door]
+    assert check([program], door) == []
+
+    def off(programs: list[Program]) -> list[Seen]:
+        seen = right(programs)
+        return [Seen([r * (1 + 3e-9) for r in s.results], s.inputs, s.gradients) for s in seen]
+
+    monkeypatch.setitem(DOORS, door, off)
+    assert "not close" in check([program], door)[0].text
+
+    def fails(programs: list[Program]) -> list[Seen]:
+        raise RuntimeError("no")
+
+    monkeypatch.setitem(DOORS, door, fails)
+    assert check([program], door)[0].text == "only it raises: RuntimeError: no"
+    raising = Program((PRELUDE,), ("y = x.view(7)",), ("y",))
+    assert check([raising], door) == []
+
+
+def test_what_rounding_decides_is_no_disagreement() -> None:
+    """A comparison of numbers that are equal up to rounding; the numbers themselves count."""
+    program = Program((PRELUDE,), ("y = x.sin() ** 2 + x.cos() ** 2", "z = y == 1"), ("y", "z"))
+    seen = eager([program])[0]
+    spread = moves(program, seen)
+    assert spread.results[0].max().item() < 1e-12
+    assert spread.results[1].any()
+    undecided = spread.results[1] > 0
+    other = Seen([seen.results[0], seen.results[1] ^ undecided], seen.inputs, [])
+    tally = Tally()
+    assert compare(program, other, seen, tally) is None
+    assert tally.sensitive == 1
+    wrong = Seen([seen.results[0] + 1e-8, seen.results[1]], seen.inputs, [])
+    assert compare(program, wrong, seen, tally) is not None
+
+
+# Steps that eager and a door do differently, if only because they ask who runs them.
+DIFFERENT = {
+    "compile": "y = x.exp() * (1 + torch.compiler.is_compiling())",
+    "lazy": "y = x.exp() * (1 + (x.device.type == 'xla'))",
+}
+
+
+@pytest.mark.parametrize("door", sorted(DOORS))
+def test_the_script_shows_the_disagreement_by_itself(door: str, tmp_path: Path) -> None:
+    inputs = (PRELUDE + ".requires_grad_()",)
+    for step, code in (("y = x.exp()", 0), (DIFFERENT[door], 1), ("y = x.view(7)", 0)):
+        program = Program(inputs, (step,), ("y",), gradient=True)
+        path = script.write(Disagreement(program, door, "it says"), tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", path], capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == code, done.stderr
+
+
+# What the fuzzer found, as small as it became.
+FOUND = {
+    "indices that are no integers": Program(
+        ("x = torch.tensor([1.0, 0.0], dtype=torch.float64, device=device)",),
+        ("y = x.index_select(0, x)",),
+        ("y",),
+    ),
+    "nan == nan, of one tensor": Program(
+        ("x = torch.tensor([nan, inf, 1.0], dtype=torch.float64, device=device)",),
+        ("y = x == x", "z = torch.isfinite(x.sin())"),
+        ("y", "z"),
+    ),
+}
+
+
+@pytest.mark.parametrize("door", sorted(DOORS))
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str, door: str) -> None:
+    assert check([FOUND[name]], door) == []
