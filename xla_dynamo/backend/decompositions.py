@@ -13,6 +13,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper
 
+from .foreach import FOREACH_DECOMPOSITIONS
 from .linear_algebra import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .lowering import rules  # noqa: F401  (fills RULES)
 from .lowering.registry import RULES
@@ -49,4 +50,9 @@ def core() -> dict[Any, Callable[..., Any]]:
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """What is taken apart: core decompositions of ops without a rule, and our own."""
     without_rule = {op: how for op, how in core().items() if op not in RULES}
-    return {**without_rule, **LINEAR_ALGEBRA_DECOMPOSITIONS, **PRODUCT_DECOMPOSITIONS}
+    return {
+        **without_rule,
+        **LINEAR_ALGEBRA_DECOMPOSITIONS,
+        **PRODUCT_DECOMPOSITIONS,
+        **FOREACH_DECOMPOSITIONS,
+    }

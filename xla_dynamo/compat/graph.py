@@ -16,12 +16,12 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend import fx_graph, prng
+from xla_dynamo.backend import foreach, fx_graph, prng
 from xla_dynamo.backend.decompositions import decompositions
 from xla_dynamo.backend.expand import replace
 from xla_dynamo.backend.lowering.registry import draws
 
-from . import explain, inference, scalars
+from . import explain, inference
 from .composites import COMPOSITES
 from .forms import scalar_form, without_copy
 from .storage import STORED, stored
@@ -66,7 +66,7 @@ class Builder:
         assert op is not None
         trace = _stack_trace(state)
         key = self._key() if op.random else None
-        each = scalars.FOREACH.get(op.func)
+        each = foreach.FOREACH.get(op.func)
         if each is not None:
             self._add_foreach(each, state, trace)
             return
@@ -99,16 +99,10 @@ class Builder:
         assert state.op is not None
         length = len(state.outputs)
 
-        def element(argument: Any, i: int) -> Any:
-            return (
-                argument[i] if isinstance(argument, list) and len(argument) == length else argument
-            )
-
         for i, output in enumerate(state.outputs):
-            args = [element(argument, i) for argument in state.args]
-            args, kwargs = self._arguments(args, state.kwargs, trace)
-            if each in scalars.BY_NAME and len(args) == 4:
-                args, kwargs = args[:3], {"value": args[3]}
+            own = [foreach.element(argument, i, length) for argument in state.args]
+            listed, named = foreach.named(each, own)
+            args, kwargs = self._arguments(listed, {**named, **state.kwargs}, trace)
             self._name(self._emit(each, args, kwargs, output, trace, None), output)
 
     def _arguments(self, args: Any, kwargs: Any, trace: str) -> tuple[Any, Any]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.foreach import FOREACH
+
 from . import functional, inference
 from .ops import Op, describe
-from .scalars import FOREACH
 from .values import Leaf, Meta, Value
 
 aten = torch.ops.aten

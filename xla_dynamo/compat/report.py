@@ -15,8 +15,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from xla_dynamo.backend.foreach import FOREACH
+
 from . import device, metrics
-from .scalars import FOREACH
 from .trie import State
 from .units import show_bytes, show_time
 from .values import Value

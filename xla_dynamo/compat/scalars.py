@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.foreach import FOREACH
+
 aten = torch.ops.aten
 
 Form = Callable[..., Any]
@@ -96,55 +98,6 @@ _TABLE: dict[Any, tuple[tuple[int | str, ...], Form]] = {
     aten.full.default: ((1,), _full),
 }
 
-# Lists of tensors: op -> the op that each element of the lists goes through.
-FOREACH: dict[Any, Any] = {
-    aten._foreach_add.Scalar: aten.add.Scalar,
-    aten._foreach_add.List: aten.add.Tensor,
-    aten._foreach_add.ScalarList: aten.add.Scalar,
-    aten._foreach_add.Tensor: aten.add.Tensor,
-    aten._foreach_sub.Scalar: aten.sub.Scalar,
-    aten._foreach_sub.List: aten.sub.Tensor,
-    aten._foreach_sub.ScalarList: aten.sub.Scalar,
-    aten._foreach_mul.Scalar: aten.mul.Scalar,
-    aten._foreach_mul.List: aten.mul.Tensor,
-    aten._foreach_mul.ScalarList: aten.mul.Scalar,
-    aten._foreach_mul.Tensor: aten.mul.Tensor,
-    aten._foreach_div.Scalar: aten.div.Scalar,
-    aten._foreach_div.List: aten.div.Tensor,
-    aten._foreach_div.ScalarList: aten.div.Scalar,
-    aten._foreach_div.Tensor: aten.div.Tensor,
-    aten._foreach_addcmul.Scalar: aten.addcmul.default,
-    aten._foreach_addcmul.ScalarList: aten.addcmul.default,
-    aten._foreach_addcdiv.Scalar: aten.addcdiv.default,
-    aten._foreach_addcdiv.ScalarList: aten.addcdiv.default,
-    aten._foreach_lerp.Scalar: aten.lerp.Scalar,
-    aten._foreach_lerp.List: aten.lerp.Tensor,
-    aten._foreach_maximum.List: aten.maximum.default,
-    aten._foreach_minimum.List: aten.minimum.default,
-    aten._foreach_maximum.Scalar: aten.clamp_min.default,
-    aten._foreach_minimum.Scalar: aten.clamp_max.default,
-    aten._foreach_clamp_min.Scalar: aten.clamp_min.default,
-    aten._foreach_clamp_max.Scalar: aten.clamp_max.default,
-    aten._foreach_clamp_min.List: aten.maximum.default,
-    aten._foreach_clamp_max.List: aten.minimum.default,
-    aten._foreach_pow.Scalar: aten.pow.Tensor_Scalar,
-    aten._foreach_pow.List: aten.pow.Tensor_Tensor,
-    aten._foreach_pow.ScalarAndTensor: aten.pow.Scalar,
-    aten._foreach_norm.Scalar: aten.linalg_vector_norm.default,
-    aten._foreach_sqrt.default: aten.sqrt.default,
-    aten._foreach_rsqrt.default: aten.rsqrt.default,
-    aten._foreach_neg.default: aten.neg.default,
-    aten._foreach_abs.default: aten.abs.default,
-    aten._foreach_sign.default: aten.sign.default,
-    aten._foreach_exp.default: aten.exp.default,
-    aten._foreach_log.default: aten.log.default,
-    aten._foreach_reciprocal.default: aten.reciprocal.default,
-    aten._foreach_zero.default: aten.zeros_like.default,
-    aten._foreach_copy.default: aten.copy.default,
-}
-
-# Their last argument has a name only.
-BY_NAME = frozenset({aten.addcmul.default, aten.addcdiv.default})
 # Where the number of a foreach op stands.
 _FOREACH_POSITIONS: dict[Any, tuple[int | str, ...]] = {
     aten.add.Scalar: (1,),
@@ -160,9 +113,7 @@ _FOREACH_POSITIONS: dict[Any, tuple[int | str, ...]] = {
 
 SCALARS: dict[Any, tuple[int | str, ...]] = {
     **{op: positions for op, (positions, _) in _TABLE.items()},
-    **{
-        op: _FOREACH_POSITIONS[each] for op, each in FOREACH.items() if each in _FOREACH_POSITIONS
-    },
+    **{op: _FOREACH_POSITIONS[each] for op, each in FOREACH.items() if each in _FOREACH_POSITIONS},
 }
 
 # Filled with a constant 0 or 1, a tensor is one: XLA folds what uses it.
