@@ -82,7 +82,7 @@ def named(each: Any, args: list[Any]) -> tuple[list[Any], dict[str, Any]]:
 
 def _of_each(each: Any) -> Callable[..., list[Any]]:
     def run(*args: Any, **kwargs: Any) -> list[Any]:
-        length = len(args[0])
+        length = next(len(argument) for argument in args if isinstance(argument, (list, tuple)))
         results = []
         for index in range(length):
             own, value = named(each, [element(argument, index, length) for argument in args])
