@@ -102,10 +102,11 @@ def build(draw: Draw, most: int = 12) -> Program:
     )
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
-        for _ in range(one_of(draw, (1, 2, 3, 4))):
+        _add_input(growing)
+        while len(growing.inputs) < 4 and draw(3):
             _add_input(growing)
         inputs = tuple(growing.inputs)
-        raises = _add_steps(growing, one_of(draw, range(1, most + 1)))
+        raises = _add_steps(growing, most)
         results = _results(growing)
         if raises:  # what is not returned need not be computed
             results += (growing.lines[-1].split(" = ")[0],)
@@ -163,9 +164,10 @@ def _literal(growing: _Growing) -> str:
     return text
 
 
-def _add_steps(growing: _Growing, count: int) -> bool:
+def _add_steps(growing: _Growing, most: int) -> bool:
     """Add steps; True if eager raises on the last one, which ends the program."""
-    for _ in range(count):
+    # One decision before each step, so that the numbers of a step can be taken out.
+    while len(growing.lines) < most and growing.draw(10):
         if growing.chance(1):
             line = _step(growing, ERRORS)
             if line is not None and not growing.run(line):

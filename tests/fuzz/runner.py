@@ -51,13 +51,17 @@ class Tally:
 def check(programs: Sequence[Program], door: str, tally: Tally | None = None) -> list[Disagreement]:
     """Those of `programs` on which `door` disagrees with eager. They run together first."""
     tally = Tally() if tally is None else tally
-    before = collections.Counter(xla_dynamo.counters())
     expected = [_attempt(eager, program) for program in programs]
     right = [program for program, seen in zip(programs, expected, strict=True) if _ran(seen)]
+    before = collections.Counter(xla_dynamo.counters())
     try:
         together = dict(zip(map(id, right), DOORS[door](right), strict=True)) if right else {}
     except Exception:
         together = {}
+    after = collections.Counter(xla_dynamo.counters())
+    tally.fallbacks += collections.Counter(
+        {name: n for name, n in (after - before).items() if name.startswith("fallback")}
+    )
     found = []
     for program, want in zip(programs, expected, strict=True):
         actual = together.get(id(program))
@@ -71,10 +75,6 @@ def check(programs: Sequence[Program], door: str, tally: Tally | None = None) ->
         tally.graphs += 1
         tally.gradients += program.gradient
         tally.raising += not _ran(want)
-    after = collections.Counter(xla_dynamo.counters())
-    tally.fallbacks += collections.Counter(
-        {name: n for name, n in (after - before).items() if name.startswith("fallback")}
-    )
     return found
 
 
