@@ -119,6 +119,11 @@ def test_the_script_shows_the_disagreement_by_itself(door: str, tmp_path: Path) 
 
 # What the fuzzer found, as small as it became.
 FOUND = {
+    "gather from nothing": Program(
+        ("x = torch.tensor([], dtype=torch.float64, device=device).reshape((0, 1, 3, 2))",),
+        ("y = torch.gather(x, 1, (x > 1).long())",),
+        ("y",),
+    ),
     "indices that are no integers": Program(
         ("x = torch.tensor([1.0, 0.0], dtype=torch.float64, device=device)",),
         ("y = x.index_select(0, x)",),

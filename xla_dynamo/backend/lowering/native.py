@@ -152,7 +152,10 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
         _of(_ALL),
     ),
     ((aten.slice.Tensor,), _no_empty(_of(_ALL))),
-    ((aten.index_select.default, aten.gather.default), _index),
+    (
+        (aten.index_select.default, aten.gather.default),
+        _no_empty(_index),
+    ),  # it aborts on empty ones
 )
 
 NATIVE: dict[torch._ops.OpOverload, Predicate] = {op: when for ops, when in _TABLE for op in ops}
