@@ -120,6 +120,8 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
         return False
     if not leaves:
         return False
+    if len(leaves) > 1 and len(set(map(id, leaves))) < len(leaves):
+        return _one_by_one(op, targets, args, kwargs)
     window = leaves[0].value.home
     for leaf in leaves:  # every other mix of devices is an error that the usual way explains
         if leaf.value.home is not window:
@@ -138,6 +140,19 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
         _commit(target)  # views of the same memory follow
         _sync(target)
     torch._C._increment_version(targets)  # type: ignore[attr-defined]
+    return True
+
+
+def _one_by_one(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
+    """A list that holds a tensor twice: its second update is of what the first one gave."""
+    length = len(targets)
+    for index in range(length):
+        own = [
+            [argument[index]] if type(argument) is list and len(argument) == length else argument
+            for argument in args
+        ]
+        if not _update(op, own[0], own, kwargs):
+            raise RuntimeError(f"{op.name}: a tensor is in the list twice; update it by itself")
     return True
 
 
