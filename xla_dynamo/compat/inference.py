@@ -123,10 +123,15 @@ def _metas(result: Any) -> Any:
             raise NotImplementedError
         return meta(torch.Size(result.shape), result.dtype)
     if isinstance(result, (list, tuple)):
-        return type(result)([_metas(item) for item in result]) if type(result) in (
-            list,
-            tuple,
-        ) else tuple([_metas(item) for item in result])
+        return (
+            type(result)([_metas(item) for item in result])
+            if type(result)
+            in (
+                list,
+                tuple,
+            )
+            else tuple([_metas(item) for item in result])
+        )
     if result is None:
         return None
     raise NotImplementedError
