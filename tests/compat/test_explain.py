@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch_xla.core.xla_model as xm
 from torch import nn
 
 import xla_dynamo
+from xla_dynamo.backend.lowering.registry import RULES
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat import device as lazy_device
 from xla_dynamo.compat import explain, programs
@@ -252,8 +254,10 @@ def test_a_fallback_is_said_once_a_line() -> None:
     assert len(warned) == 2
 
 
-def test_a_fallback_in_backward_names_the_line_of_backward() -> None:
+def test_a_fallback_in_backward_names_the_line_of_backward(monkeypatch: Any) -> None:
     """What autograd issues has no line in the user's program but that of backward()."""
+    for op in (torch.ops.aten.segment_reduce, torch.ops.aten._segment_reduce_backward):
+        monkeypatch.delitem(RULES, op.default)
     x = torch.tensor([1.0, 3.0, 2.0]).to(XLA).requires_grad_()
     lengths = torch.tensor([1, 2]).to(XLA)
 
