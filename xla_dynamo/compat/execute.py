@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.runtime import pjrt
+
 from . import forks, interrupts, metrics, out_of_memory, programs
 from .programs import Program
 from .storage import stored
@@ -71,10 +74,10 @@ def _launch(window: Window, program: Program) -> None:
     scalars = window.scalars
     device = device_of(window)
     for dtype, places in program.scalars:
-        arrays.append(put(np.array([scalars[i] for i in places], dtype), device))
+        arrays.append(pjrt.put(np.array([scalars[i] for i in places], dtype), device))
     if program.seeds:
         seeds = np.array([window.seeds[i] for i in program.seeds], np.uint64)
-        arrays.append(put(seeds.view(np.uint32).reshape(-1, 2), device))
+        arrays.append(pjrt.put(seeds.view(np.uint32).reshape(-1, 2), device))
     start = time.perf_counter_ns()
     results = program.run(arrays)
     for i, array in zip(program.results, results, strict=True):
@@ -86,23 +89,12 @@ def _launch(window: Window, program: Program) -> None:
 
 def device_of(window: Window) -> Any:
     """The PJRT device of a window."""
-    from xla_dynamo.backend.runtime import pjrt
-
     forks.use()
     return pjrt.device(pjrt.default_platform(), window.device.index, asynchronous=True)
 
 
-def put(host: np.ndarray, device: Any) -> Array:
-    """A NumPy array copied to a device."""
-    from xla_dynamo.backend.runtime import pjrt
-
-    return pjrt.put(host, device)
-
-
 def upload(window: Window, host: torch.Tensor) -> Value:
     """A CPU tensor's value on the device; the tensor may change afterwards."""
-    from xla_dynamo.backend.runtime import pjrt
-
     start = time.perf_counter_ns()
     try:
         array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(window))
@@ -126,8 +118,6 @@ def materialize(value: Value) -> Array:
 
 def download(value: Value) -> torch.Tensor:
     """A value as a new CPU tensor; waits for it."""
-    from xla_dynamo.backend.runtime import pjrt
-
     forks.use()
     array = materialize(value)
     start = time.perf_counter_ns()
@@ -141,8 +131,6 @@ def download(value: Value) -> torch.Tensor:
 
 def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
     """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
-    from xla_dynamo.backend.runtime import pjrt
-
     from .device import window
 
     arrays, pending = [], False
@@ -153,16 +141,13 @@ def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Arr
             arrays.append(pjrt.upload(download(value), device_of(value.home)))
         else:
             pending = pending or value.array is None
-            arrays.append(materialize(value) if value.array is None else value.array)
+            arrays.append(materialize(value))
     metrics.graph_enters(len(arrays), pending)
     return arrays
 
 
 def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
     """New tensors on `device` for arrays that a compiled graph gave."""
-    from xla_dynamo.backend.lowering import dtypes
-    from xla_dynamo.backend.runtime import pjrt
-
     from .device import window
 
     home = window(device)

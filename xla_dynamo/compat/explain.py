@@ -21,8 +21,8 @@ from xla_dynamo.config import config
 from . import metrics as lazy_metrics
 from . import settings
 from .place import Place
-from .trie import Number, State
-from .values import Meta, Ref
+from .trie import Number, State, metas_in
+from .values import Ref
 from .window import Window
 
 
@@ -177,20 +177,7 @@ def _origin(ref: Ref, results: Sequence[State]) -> str:
 
 def producers(path: Sequence[State]) -> list[State]:
     """The state that computes each value of a window."""
-    return [state for state in path for _ in range(len(result_metas(state)))]
-
-
-def result_metas(state: State) -> list[Meta]:
-    """The metas of the results of one op, those it does not give left out."""
-
-    def flat(outputs: Any) -> Iterator[Meta]:
-        if type(outputs) is Meta:
-            yield outputs
-        elif outputs is not None:
-            for output in outputs:
-                yield from flat(output)
-
-    return list(flat(state.outputs))
+    return [state for state in path for _ in range(len(metas_in(state.outputs)))]
 
 
 def refs(state: State) -> Iterator[Ref]:

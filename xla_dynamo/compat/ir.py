@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from .explain import result_metas
 from .place import Place
-from .trie import Number, State
+from .trie import Number, State, metas_in
 from .values import Meta, Ref, meta
 from .window import Window
 
@@ -64,7 +63,7 @@ def shape(of: Meta) -> str:
 def nodes(window: Window, wanted: Sequence[int]) -> list[IrNode]:
     """The IR of what the values `wanted` of a window need, in the order of recording."""
     path = window.state.path()
-    origin = [(state, i) for state in path for i in range(len(result_metas(state)))]
+    origin = [(state, i) for state in path for i in range(len(metas_in(state.outputs)))]
     needed = _needed(origin, wanted)
     made: list[IrNode] = []
     known: dict[Any, tuple[int, int]] = {}
@@ -86,7 +85,7 @@ def nodes(window: Window, wanted: Sequence[int]) -> list[IrNode]:
 
     first = 0
     for state in path:
-        metas = tuple(result_metas(state))
+        metas = tuple(metas_in(state.outputs))
         numbers = range(first, first + len(metas))
         first += len(metas)
         if state not in needed:

@@ -9,6 +9,7 @@ from typing import NoReturn
 from xla_dynamo.errors import OutOfMemory
 
 from . import explain
+from .trie import metas_in
 from .units import show_bytes
 from .values import Meta, Value
 from .window import Window
@@ -39,7 +40,7 @@ def largest(window: Window) -> str:
     buffers: dict[int, tuple[Meta, str]] = {}
     path = window.state.path()
     if window.values:
-        metas = [(m, state) for state in path for m in explain.result_metas(state)]
+        metas = [(m, state) for state in path for m in metas_in(state.outputs)]
         for value, (meta, state) in zip(window.values, metas, strict=False):
             made = explain.op_name(state.op.func)
             buffers[id(value)] = meta, f"result of {made} at {explain.where(state.place)}"

@@ -19,15 +19,6 @@ aten = torch.ops.aten
 Form = Callable[..., Any]
 
 
-def _binary(op: Any) -> Form:
-    """`op` with a number as 0-d tensor in place of its second operand."""
-
-    def form(x: Any, y: Any, *rest: Any, **kwargs: Any) -> Any:
-        return op(x, y, *rest, **kwargs)
-
-    return form
-
-
 def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return aten.add.Tensor(x, _scaled(y, alpha))
 
@@ -52,10 +43,6 @@ def _addcdiv(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
     return aten.add.Tensor(x, aten.div.Tensor(_scaled(y, value), z))
 
 
-def _lerp(x: Any, end: Any, weight: Any) -> Any:
-    return aten.lerp.Tensor(x, end, weight)
-
-
 def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
     return aten.where.self(mask, value, x)
 
@@ -76,23 +63,23 @@ _TABLE: dict[Any, tuple[tuple[int | str, ...], Form]] = {
     aten.sub.Scalar: ((1, 2), _sub),
     aten.rsub.Tensor: (("alpha",), _rsub),
     aten.rsub.Scalar: ((1, 2), _rsub),
-    aten.mul.Tensor: ((1,), _binary(aten.mul.Tensor)),
-    aten.mul.Scalar: ((1,), _binary(aten.mul.Tensor)),
-    aten.div.Tensor: ((1,), _binary(aten.div.Tensor)),
-    aten.div.Scalar: ((1,), _binary(aten.div.Tensor)),
-    aten.div.Tensor_mode: ((1,), _binary(aten.div.Tensor_mode)),
-    aten.div.Scalar_mode: ((1,), _binary(aten.div.Tensor_mode)),
-    aten.remainder.Scalar: ((1,), _binary(aten.remainder.Tensor)),
-    aten.fmod.Scalar: ((1,), _binary(aten.fmod.Tensor)),
-    aten.eq.Scalar: ((1,), _binary(aten.eq.Tensor)),
-    aten.ne.Scalar: ((1,), _binary(aten.ne.Tensor)),
-    aten.lt.Scalar: ((1,), _binary(aten.lt.Tensor)),
-    aten.le.Scalar: ((1,), _binary(aten.le.Tensor)),
-    aten.gt.Scalar: ((1,), _binary(aten.gt.Tensor)),
-    aten.ge.Scalar: ((1,), _binary(aten.ge.Tensor)),
+    aten.mul.Tensor: ((1,), aten.mul.Tensor),
+    aten.mul.Scalar: ((1,), aten.mul.Tensor),
+    aten.div.Tensor: ((1,), aten.div.Tensor),
+    aten.div.Scalar: ((1,), aten.div.Tensor),
+    aten.div.Tensor_mode: ((1,), aten.div.Tensor_mode),
+    aten.div.Scalar_mode: ((1,), aten.div.Tensor_mode),
+    aten.remainder.Scalar: ((1,), aten.remainder.Tensor),
+    aten.fmod.Scalar: ((1,), aten.fmod.Tensor),
+    aten.eq.Scalar: ((1,), aten.eq.Tensor),
+    aten.ne.Scalar: ((1,), aten.ne.Tensor),
+    aten.lt.Scalar: ((1,), aten.lt.Tensor),
+    aten.le.Scalar: ((1,), aten.le.Tensor),
+    aten.gt.Scalar: ((1,), aten.gt.Tensor),
+    aten.ge.Scalar: ((1,), aten.ge.Tensor),
     aten.addcmul.default: (("value",), _addcmul),
     aten.addcdiv.default: (("value",), _addcdiv),
-    aten.lerp.Scalar: ((2,), _lerp),
+    aten.lerp.Scalar: ((2,), aten.lerp.Tensor),
     aten.masked_fill.Scalar: ((2,), _masked_fill),
     aten.fill.Scalar: ((1,), _fill),
     aten.full.default: ((1,), _full),

@@ -33,7 +33,7 @@ from .trie import (
     numbers_in,
     zero_dim,
 )
-from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
+from .values import Leaf, Meta, Ref, Value, leaf, naming
 
 _wrapper = functional.wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
@@ -334,8 +334,3 @@ def find(args: Sequence[Any], kwargs: Any) -> Window | None:
             if found is not None:
                 return found
     return None
-
-
-def meta_of(tensor: torch.Tensor) -> Meta:
-    """The meta of any tensor."""
-    return meta(tensor.shape, tensor.dtype)
