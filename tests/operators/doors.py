@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 Function = Callable[[Any], Any]
 Door = Callable[[Function], Function]
@@ -33,4 +34,55 @@ def traced(function: Function) -> Function:
     return torch.compile(function, backend="aot_eager", fullgraph=True)
 
 
-DOORS: dict[str, Door] = {"compile": compiled}
+def lazy(function: Function) -> Function:
+    """Tensors moved to xla:0, the function recorded there in one window, and the way back."""
+    from xla_dynamo.compat import device
+
+    def opened(packed: Any) -> Any:
+        there, moved = _carry(packed, torch.device("xla:0"))
+        try:
+            results = function(there)
+            back = pytree.tree_map_only(torch.Tensor, _home, results)
+            _write_back(moved)
+        except Exception:
+            device._windows.clear()  # what could not run would be tried again with what comes next
+            raise
+        return back
+
+    return opened
+
+
+_Moved = dict[int, tuple[torch.Tensor, torch.Tensor, int]]
+
+
+def _carry(packed: Any, to: torch.device) -> tuple[Any, _Moved]:
+    """`packed` with its tensors and devices on `to`; (old, new, version of new) by id of old."""
+    moved: _Moved = {}
+
+    def carry(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            if id(leaf) not in moved:
+                new = leaf.to(to)
+                moved[id(leaf)] = leaf, new, new._version
+            return moved[id(leaf)][1]
+        return to if leaf == torch.device("cpu") or leaf == "cpu" else leaf
+
+    return pytree.tree_map(carry, packed), moved
+
+
+def _home(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.cpu()
+
+
+def _write_back(moved: _Moved) -> None:
+    """What the function wrote into its arguments, written into those on the CPU."""
+    if torch.is_grad_enabled():
+        return  # only `values.forward` looks at the arguments
+    for old, new, version in moved.values():
+        if new._version != version:
+            if old.shape != new.shape:
+                old.resize_(new.shape)
+            old.copy_(new.cpu())
+
+
+DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy}

@@ -22,7 +22,7 @@ from xla_dynamo.errors import UnsupportedOp
 from . import accuracy, values
 from .alternatives import UNDEFINED, check, invariant
 from .cases import Case, operators, samples
-from .doors import Door, broken, traced
+from .doors import Door, broken, compiled, traced
 from .lowered_by import Ways, watch
 from .randomness import assert_same_distribution
 from .values import Values
@@ -241,9 +241,12 @@ def _note_fallbacks(run: _Run, caught: Sequence[warnings.WarningMessage]) -> Non
 
 
 def _without_line(text: str) -> str:
-    """Drop the line from "aten.x.default at y.py:1 (code) has no lowering": it is the sweep's."""
-    op, separator, rest = text.partition(" has no lowering to XLA here: ")
-    return op.split(" at ")[0] + ": " + rest if separator else text
+    """Drop the line from "aten.x.default at y.py:1 (code) has no lowering...": it is the sweep's."""
+    for separator in (" has no lowering to XLA here: ", " runs on the CPU: "):
+        op, found, rest = text.partition(separator)
+        if found:
+            return op.split(" at ")[0] + ": " + rest.split(" Each time, this waits")[0]
+    return text
 
 
 def _refused(run: _Run, pair: tuple[Any, Values | None], error: Exception) -> None:
@@ -255,7 +258,7 @@ def _refused(run: _Run, pair: tuple[Any, Values | None], error: Exception) -> No
     elif isinstance(error, exc.Unsupported):
         run.fail(*_graph_break(run, sample, want, error))
     else:
-        theirs = _raises(run, traced, sample)
+        theirs = _raises(run, traced, sample) if run.door is compiled else None
         told = f"{describe(sample)}: {type(error).__name__}: {error}"
         if theirs is not None and type(theirs) is type(error):
             run.fail("declined", f"PyTorch cannot trace it (aot_eager fails too): {told}")
