@@ -241,7 +241,7 @@ def _note_fallbacks(run: _Run, caught: Sequence[warnings.WarningMessage]) -> Non
 
 
 def _without_line(text: str) -> str:
-    """Drop the line from "aten.x.default at y.py:1 (code) has no lowering...": it is the sweep's."""
+    """Drop the line from "aten.x.default at y.py:1 (code) has no lowering": it is the sweep's."""
     for separator in (" has no lowering to XLA here: ", " runs on the CPU: "):
         op, found, rest = text.partition(separator)
         if found:
