@@ -81,6 +81,15 @@ def test_dtypes(name, dtype):
     compare(aten.convolution_backward.default, *backward)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_bias_joins_before_the_only_rounding(transposed):
+    just_above = torch.full((1, 1, 1, 1), 1 + 2**-7, dtype=torch.bfloat16)
+    bias = torch.tensor([-1 - 2**-6], dtype=torch.bfloat16)
+    settings = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], 1)
+    out = run(aten.convolution.default, just_above, just_above, bias, *settings)
+    assert out.item() == 2**-14
+
+
 @pytest.mark.parametrize("wanted", [0, 1, 2])
 def test_output_mask(wanted):
     x, weight, bias, settings = _tensors(CASES["grouped"])

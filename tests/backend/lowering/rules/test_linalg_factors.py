@@ -109,3 +109,11 @@ def test_matrix_exp_of_matrices_of_very_different_norms():
     whole = run(aten.linalg_matrix_exp.default, torch.tensor([[-1e30]]))
     assert whole.tolist() == [[0.0]]
     assert run(aten.linalg_matrix_exp.default, torch.full((2, 2), float("nan"))).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_matrix_exp_of_16_bit_floats_is_computed_in_float32(dtype):
+    a = torch.randn(3, 4, 4).to(dtype)
+    exact = torch.linalg.matrix_exp(a.double()).to(dtype)
+    got = run(aten.linalg_matrix_exp.default, a).to(dtype)
+    torch.testing.assert_close(got, exact, rtol=torch.finfo(dtype).eps, atol=0)

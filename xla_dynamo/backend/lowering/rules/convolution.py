@@ -41,6 +41,7 @@ def convolution(
 ) -> Array:
     """Any rank and any grouping; the bias is added after, for XLA to fuse."""
     rank = x.ndim - 2
+    x, weight = _accumulating(x), _accumulating(weight)
     stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
     if transposed:
         extra = _per_axis(output_padding, rank)
@@ -76,6 +77,7 @@ def convolution_backward(
 ) -> tuple[Array | None, Array | None, Array | None]:
     """A transposed convolution's gradients are the plain one's, with `grad` as its input."""
     rank = x.ndim - 2
+    grad, x, weight = map(_accumulating, (grad, x, weight))
     stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
     small = x if transposed else grad
     correlate = _correlation(small.shape[2:], stride, padding, dilation, groups)
@@ -123,6 +125,13 @@ def _correlation(
         return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
 
     return correlate
+
+
+def _accumulating(array: Array) -> Array:
+    """For 16-bit floats on a CPU float32, in which XLA:CPU convolves anyway: one rounding, last."""
+    if platform.get() != "cpu":
+        return array
+    return array.astype(dtypes.accumulation(array.dtype))
 
 
 def _per_axis(values: Sequence[int], rank: int) -> list[int]:

@@ -12,6 +12,7 @@ from jax import lax
 from jax import numpy as jnp
 from jax.scipy.linalg import expm
 
+from ..dtypes import accumulation
 from ..registry import lower
 
 aten = torch.ops.aten
@@ -85,6 +86,7 @@ def linalg_eigvals(a: jax.Array) -> jax.Array:
 def linalg_matrix_exp(a: jax.Array) -> jax.Array:
     if a.size == 0:
         return a
+    a = a.astype(accumulation(a.dtype))
     # Scaling and squaring is done here, as often as the batch's largest matrix needs: jax's own
     # runs a fixed number of squarings over a batch, and gives NaN where they do not suffice.
     norm = jnp.abs(a).sum(-2).max(-1)
