@@ -26,6 +26,7 @@ from .lowering import Target
 from .lowering.source import first_location
 from .options import Options
 from .runtime import pjrt
+from .selections import make_static
 from .specialize import Symbols, find_symbols, specialize, tidy
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -58,6 +59,7 @@ def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
 
 def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Options) -> Run:
     """Split at ops whose output shape depends on data: what follows them waits for real sizes."""
+    make_static(graph)
     dynamic = {
         node: "its output shape depends on data"
         for node in graph.nodes
