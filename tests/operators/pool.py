@@ -25,7 +25,7 @@ class Worker:
 
     def __init__(self, door: str, timeout: float, command: Sequence[str] | None = None) -> None:
         self.command = command
-        self._door = door
+        self.door = door
         self._timeout = timeout
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process: subprocess.Popen[str] | None = None
@@ -47,7 +47,7 @@ class Worker:
         process = self._alive()
         request = {
             "case": dataclasses.asdict(case),
-            "door": self._door,
+            "door": self.door,
             "limit": limit,
             "group": group,
         }

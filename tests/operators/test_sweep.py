@@ -1,6 +1,7 @@
 """A shard of the sweep: every operator in float32, forward, must come out as the record says.
 
-The rest is run by `python -m tests.operators`: see CONTRIBUTING.md.
+Gradients are in test_gradients.py, so that two processes can share the work. The rest is run by
+`python -m tests.operators`: see CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ import pytest
 
 from tests.operators.cases import Case, cases
 from tests.operators.pool import Worker
-from tests.operators.publish import expected
+from tests.operators.shard import assert_as_recorded
 
-# Samples of a case that is expected to be right. One that is not is run in full: it may fail on
-# its last sample only.
 SAMPLES = 4
 
 
@@ -27,9 +26,4 @@ def worker() -> Iterator[Worker]:
 
 @pytest.mark.parametrize("case", cases(["float32"], ["forward"]), ids=str)
 def test_comes_out_as_recorded(case: Case, worker: Worker) -> None:
-    recorded = expected().get(("compile forward", case.op, case.dtype))
-    outcome = worker.run(case, SAMPLES if recorded is None else None)
-    if recorded is None:
-        assert outcome.outcome in ("right", "absent"), outcome.reason
-    else:
-        assert outcome.outcome == recorded, outcome.reason or "right: run the sweep, merge"
+    assert_as_recorded(case, worker, SAMPLES)
