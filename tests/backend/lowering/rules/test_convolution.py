@@ -56,7 +56,11 @@ def _tensors(case, dtype=torch.float32):
 @pytest.mark.parametrize("biased", [True, False])
 def test_forward(case, biased):
     x, weight, bias, settings = _tensors(case)
-    check(aten.convolution.default, x, weight, bias if biased else None, *settings)
+    operands = x, weight, bias if biased else None
+    check(aten.convolution.default, *operands, *settings)
+    if x.numel():
+        check(aten._convolution.default, *operands, *settings, False, True, True, True)
+        check(aten._convolution.deprecated, *operands, *settings, False, True, True)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -28,6 +28,7 @@ def test_index_put_accumulates(
     values = torch.randn(shape).mul(8).to(dtype)
     check(aten.index_put.default, X.to(dtype), indices, values, True)
     check(aten._unsafe_index_put.default, X.to(dtype), indices, values.flatten()[:1], False)
+    check(aten._index_put_impl.default, X.to(dtype), indices, values, True, True)
 
 
 @pytest.mark.parametrize("accumulate", [False, True])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +60,12 @@ def convolution(
     else:
         out = _correlation(None, stride, padding, dilation, groups)(x, weight)
     return out if bias is None else out + bias.reshape(-1, *[1] * rank)
+
+
+@lower(aten._convolution.default, aten._convolution.deprecated)
+def convolution_by_library(*arguments: Any) -> Array:
+    """What follows the nine arguments of `convolution` picks a library's algorithm."""
+    return convolution(*arguments[:9])
 
 
 @lower(aten.convolution_backward.default)

@@ -54,6 +54,17 @@ def index_put(
     return _update(x, advanced_key(indices), values, "add" if accumulate else None)
 
 
+@lower(aten._index_put_impl.default)
+def index_put_impl(
+    x: jax.Array,
+    indices: Indices,
+    values: jax.Array,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> jax.Array:
+    return index_put(x, indices, values, accumulate)
+
+
 @lower(aten._unsafe_masked_index_put_accumulate.default)
 def unsafe_masked_index_put_accumulate(
     x: jax.Array, mask: jax.Array, indices: Indices, values: jax.Array
