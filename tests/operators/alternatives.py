@@ -133,6 +133,18 @@ def _qr(sample: Any, got: Any, want: Any) -> None:
     _orthonormal(left, "Q")
 
 
+def _mode(sample: Any, got: Any, want: Any) -> None:
+    """Eager finds the position by an unstable sort: any of those of the value is as valid."""
+    (values, positions), (expected, _) = got, want
+    assert_same(values, expected)
+    given = (*sample.args, *sample.kwargs.values())
+    dim = next((value for value in given if type(value) is int), -1)
+    keepdim = any(value is True for value in given) or not sample.input.dim()
+    there = positions if keepdim else positions.unsqueeze(dim)
+    found = sample.input.detach().gather(dim, there)
+    assert_same(found if keepdim else found.squeeze(dim), values)
+
+
 CHECKS: dict[str, Check] = {
     "eig": _eig,
     "linalg.eig": _eig,
@@ -140,6 +152,7 @@ CHECKS: dict[str, Check] = {
     "linalg.eigh": _eigh,
     "linalg.qr": _qr,
     "linalg.svd": _svd,
+    "mode": _mode,
     "pca_lowrank": _lowrank,
     "qr": _qr,
     "svd": _svd,
