@@ -205,6 +205,32 @@ def test_functional_transforms_of_in_place_ops() -> None:
     assert_lockstep(chain, X, **EXACT)
 
 
+IN_PLACE = {
+    "number": lambda y, x: y.add_(1).sub_(0.5).mul_(3).div_(7),
+    "number of a view": lambda y, x: y[1:].mul_(3),
+    "rounded": lambda y, x: (y * 5).div_(2, rounding_mode="floor"),
+    "tensor": lambda y, x: y.add_(x).mul_(x),
+    "in zeros": lambda y, x: torch.zeros_like(x).add_(y).mul_(2),
+    "before": lambda y, x: x.clone().mul_(4),
+}
+
+
+@pytest.mark.parametrize("write", IN_PLACE)
+def test_gradients_of_in_place_ops_with_numbers(write: str) -> None:
+    def loss(x: Tensor) -> Tensor:
+        y = x * 1
+        z = IN_PLACE[write](y, x)
+        return (y * z.sum() * x).sum()
+
+    def chain(x: Tensor) -> list[Tensor]:
+        rows = torch.vmap(torch.func.grad(loss))(x)
+        tangent = torch.func.jvp(loss, (x,), (torch.ones_like(x),))[1]
+        x.mul_(2)  # outside again, the op is recorded at once
+        return [torch.func.grad(loss)(x[0]), rows, torch.func.hessian(loss)(x[0]), tangent]
+
+    assert_lockstep(chain, X, **EXACT)
+
+
 def test_functional_call_and_per_sample_gradients() -> None:
     module = nn.Linear(4, 2).double()
 

@@ -11,6 +11,8 @@ import torch
 import torch_xla.core.xla_model as xm
 from torch import Tensor
 
+import xla_dynamo
+
 from .lockstep import XLA, assert_lockstep, assert_same
 from .loops import counting
 
@@ -297,3 +299,22 @@ def test_uploads_are_copies() -> None:
     back = x.cpu()
     back.zero_()
     assert_same(x, X)
+
+
+LENGTHS = torch.tensor([5, 4]), torch.tensor([3, 2])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("moved", range(8), ids="{:03b}".format)
+def test_ctc_loss_takes_targets_and_lengths_of_either_device(reduction: str, moved: int) -> None:
+    log_probs = torch.randn(5, 2, 4, dtype=torch.float64).log_softmax(-1)
+    given = torch.tensor([[1, 2, 3], [3, 1, 0]]), *LENGTHS
+
+    def chain(x: Tensor) -> list[Tensor]:
+        placed = [t.to(x.device) if moved >> i & 1 else t for i, t in enumerate(given)]
+        loss = torch.nn.functional.ctc_loss(x, *placed, reduction=reduction)
+        loss.sum().backward()
+        return [loss.detach(), x.grad]
+
+    with pytest.warns(xla_dynamo.FallbackWarning, match="_ctc_loss"):
+        assert_lockstep(chain, log_probs.requires_grad_(), rtol=1e-12, atol=1e-12)

@@ -172,6 +172,69 @@ def test_as_strided_views_write_through() -> None:
     assert_lockstep(chain, torch.arange(12.0).reshape(3, 4) + 1)
 
 
+PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "slice": lambda x: x[2:],
+    "slice of slices": lambda x: x[1:][2:],
+    "transposed": lambda x: x.t()[1:],
+    "block": lambda x: x[1:, 2:],
+    "diagonal": lambda x: x[1:].diagonal(),
+    "unfold": lambda x: x.view(-1).unfold(0, 3, 2)[2],
+    "split": lambda x: x.split(2)[1].unbind(1)[3],
+    "squeeze": lambda x: x.chunk(2, 1)[1].unsqueeze(0).squeeze(),
+    "expanded": lambda x: x[4, :1].expand(4, 6),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_as_strided_begins_where_its_view_begins(part: str, grad: bool) -> None:
+    def chain(base: Tensor) -> list[Tensor]:
+        x = base * 1
+        window = PARTS[part](x).as_strided((2, 2), (2, 1))
+        if not grad:
+            window.mul_(3)
+        return [x, window]
+
+    assert_lockstep(chain, torch.arange(24.0).reshape(6, 4).requires_grad_(grad))
+
+
+UNKNOWN: dict[str, Callable[[Tensor], Tensor]] = {
+    "empty": lambda x: x[5:5],
+    "real": lambda x: torch.view_as_complex(x.view(6, 2)).imag,
+}
+
+
+@pytest.mark.parametrize("part", UNKNOWN)
+def test_as_strided_of_a_view_without_a_beginning(part: str) -> None:
+    with pytest.raises(RuntimeError, match="give storage_offset"):
+        UNKNOWN[part](torch.arange(12.0, device=XLA)).as_strided((2, 2), (2, 1))
+    assert_lockstep(lambda x: UNKNOWN[part](x).as_strided((2,), (1,), 5), torch.arange(12.0))
+
+
+def test_as_strided_of_another_dtype_addresses_its_elements() -> None:
+    def chain(x: Tensor) -> list[Tensor]:
+        words = x.view(torch.int16)
+        return [words.as_strided((3, 2), (2, 1), 4), words.as_strided((2, 3), (1, 2))]
+
+    assert_lockstep(chain, torch.arange(12.0))
+
+
+NO_BASE: dict[str, Callable[[Tensor], Tensor]] = {
+    "data": lambda x: x[2:].data,
+    "detach": lambda x: x[2:].detach(),
+    "another dtype": lambda x: x[2:].view(torch.int32),
+}
+
+
+@pytest.mark.parametrize("part", NO_BASE)
+def test_as_strided_of_a_part_that_lost_its_base_is_refused(part: str) -> None:
+    x = torch.arange(12.0, device=XLA)
+    with pytest.raises(RuntimeError, match="index the tensor instead"):
+        NO_BASE[part](x).as_strided((2, 2), (2, 1), 3)
+    for whole in (x.data, x.detach(), x.view(3, 4).detach()):
+        assert_same(whole.as_strided((2,), (3,), 1), torch.tensor([1.0, 4.0]))
+
+
 def test_complex_views() -> None:
     def chain(z: Tensor) -> list[Tensor]:
         pairs = torch.view_as_real(z)

@@ -17,7 +17,7 @@ import torch
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
 
-from . import forks, interrupts, metrics, out_of_memory, programs
+from . import dense, forks, interrupts, metrics, out_of_memory, programs
 from .programs import Program
 from .storage import stored
 from .values import Array, Value, leaf_of, meta, tensor
@@ -94,7 +94,13 @@ def device_of(window: Window) -> Any:
 
 
 def upload(window: Window, host: torch.Tensor) -> Value:
-    """A CPU tensor's value on the device; the tensor may change afterwards."""
+    """A CPU tensor's value on the device; the tensor may change afterwards.
+
+    Raises:
+        UnsupportedOp: it is sparse, or of a dtype that XLA has not.
+    """
+    if not dense.is_dense(host):
+        raise dense.refuse(host.layout, host.dtype)
     start = time.perf_counter_ns()
     try:
         array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(window))

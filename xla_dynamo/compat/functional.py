@@ -5,7 +5,7 @@ Private API of torch, met here alone; seen on 2.13 (and, as a prototype, on 2.9 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,3 +21,10 @@ sync: Callable[[torch.Tensor], None] = _torch._functionalize_sync
 commit: Callable[[torch.Tensor], None] = _torch._functionalize_commit_update
 # Of a leaf of given shape, dtype and device.
 wrapper_subclass: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
+# How a tensor is a view of the tensor whose memory it shares; the same view of another tensor.
+view_of: Callable[[torch.Tensor], Sequence[Any]] = (
+    _torch._C._functionalization.get_view_meta_sequence
+)
+same_view: Callable[[torch.Tensor, Sequence[Any]], torch.Tensor] = (
+    _torch._C._functionalization.apply_view_meta_sequence
+)

@@ -20,7 +20,9 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
+from xla_dynamo.errors import UnsupportedOp
 
+from . import dense
 from .ops import Op
 from .values import Leaf, Meta, meta
 
@@ -84,7 +86,9 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     try:
         with _quietly, mode:
             result = function(*fake_args, **fake_kwargs)
-        return _metas(result)
+        return _metas(result, op)
+    except UnsupportedOp:
+        raise
     except (
         DataDependentOutputException,
         DynamicOutputShapeException,
@@ -117,21 +121,16 @@ def _faked(leaf: Any) -> Any:
     return None if type(leaf) is torch.Generator else leaf
 
 
-def _metas(result: Any) -> Any:
+def _metas(result: Any, op: Op) -> Any:
     if isinstance(result, torch.Tensor):
-        if result.layout is not torch.strided or any(type(n) is not int for n in result.shape):
+        if not dense.is_dense(result):
+            raise dense.refuse(result.layout, result.dtype, op.func)
+        if any(type(n) is not int for n in result.shape):
             raise NotImplementedError
         return meta(torch.Size(result.shape), result.dtype)
     if isinstance(result, (list, tuple)):
-        return (
-            type(result)([_metas(item) for item in result])
-            if type(result)
-            in (
-                list,
-                tuple,
-            )
-            else tuple([_metas(item) for item in result])
-        )
+        metas = [_metas(item, op) for item in result]
+        return metas if type(result) is list else tuple(metas)
     if result is None:
         return None
     raise NotImplementedError

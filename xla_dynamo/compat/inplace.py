@@ -8,6 +8,7 @@ the tensor's own shape and dtype; everything else goes the usual way.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,10 +58,55 @@ _OTHER_NAMES = {
     aten.pow_.Tensor: aten.pow.Tensor_Tensor,
 }
 
+# Which take a Python number for a tensor.
+_TAKE_NUMBERS = {
+    aten.add_.Tensor,
+    aten.div_.Tensor,
+    aten.div_.Tensor_mode,
+    aten.mul_.Tensor,
+    aten.sub_.Tensor,
+}
+
 _unfunctional = functional.unwrapped
 _is_functional = functional.is_functional
 _sync = functional.sync
 _commit = functional.commit
+
+
+class _Apart:
+    """Kernels that are taken back while a gradient of torch.func is computed.
+
+    There every argument is wrapped, also a number that stands for a tensor, and PyTorch fails to
+    hand that to a kernel in Python.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.kernels: list[tuple[str, Callable[..., Any]]] = []
+        self.library: torch.library.Library | None = None
+
+    def register(self) -> None:
+        self.library = torch.library.Library("aten", "IMPL", "AutogradXLA")
+        for name, kernel in self.kernels:
+            self.library.impl(name, kernel)
+
+    def enter(self) -> None:
+        with self.lock:
+            self.depth += 1
+            if self.library is not None:
+                self.library._destroy()
+                self.library = None
+
+    def leave(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.register()
+
+
+_apart = _Apart()
+enter_transform, leave_transform = _apart.enter, _apart.leave
 
 
 def register_inplace(library: torch.library.Library, slow: Callable[..., Any]) -> None:
@@ -78,6 +124,7 @@ def register_inplace(library: torch.library.Library, slow: Callable[..., Any]) -
         op = getattr(packet, functional._overloadname, None)
         if op is not None:
             _register(library, op, functional, _many, slow)
+    _apart.register()
 
 
 def _register(
@@ -92,7 +139,11 @@ def _register(
         return args[0] if returns else None
 
     name, overload = op._schema.name.removeprefix("aten::"), op._overloadname
-    library.impl(name if overload == "default" else f"{name}.{overload}", kernel)
+    full = name if overload == "default" else f"{name}.{overload}"
+    if op in _TAKE_NUMBERS:
+        _apart.kernels.append((full, kernel))
+    else:
+        library.impl(full, kernel)
 
 
 class _Unfit(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import execute, inference, metrics
+from . import dense, execute, inference, metrics
 from .ops import OPS, Op, describe, handles
 from .place import user_place
 from .values import Leaf, Value, leaf, meta
@@ -84,7 +84,6 @@ def _admit(window: Window, op: Op, args: Any) -> Any:
 
 def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
     """Run `op` on the CPU on the values of its arguments; results go back to the device."""
-    metrics.fallback(op.func, user_place())
 
     def to_cpu(argument: Any) -> Any:
         if type(argument) is Leaf:
@@ -92,10 +91,16 @@ def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
         return torch.device("cpu") if type(argument) is torch.device else argument
 
     def to_device(result: Any) -> Any:
-        return leaf(execute.upload(window, result)) if isinstance(result, torch.Tensor) else result
+        if not isinstance(result, torch.Tensor):
+            return result
+        if not dense.is_dense(result):
+            raise dense.refuse(result.layout, result.dtype, op.func)
+        return leaf(execute.upload(window, result))
 
     args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
-    return pytree.tree_map(to_device, op.func(*args, **kwargs))
+    results = pytree.tree_map(to_device, op.func(*args, **kwargs))
+    metrics.fallback(op.func, user_place())
+    return results
 
 
 @handles(_propagate)

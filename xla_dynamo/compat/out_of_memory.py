@@ -26,7 +26,10 @@ def reraise(error: Exception, window: Window) -> NoReturn:
         error: in every other case.
     """
     if isinstance(error, OutOfMemory) or not _REFUSED.search(str(error)):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame: together they would outlive the handler
     raise OutOfMemory(
         f"{window.device} out of memory. XLA says: {str(error).splitlines()[0]}\n"
         f"The largest buffers of the program and of the tensors alive:\n{largest(window)}\n"

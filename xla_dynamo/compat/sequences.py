@@ -1,17 +1,21 @@
 """Ops that take lengths on the CPU -> plain ops on the device.
 
 PyTorch keeps the lengths of packed sequences on the CPU, also for tensors on a device: which rows
-to take is known before anything runs, so packing is one gather, and autograd follows it.
+to take is known before anything runs, so packing is one gather, and autograd follows it. The
+lengths of a CTC loss may be on the CPU; its arithmetic with them is on the device.
 """
 
 from __future__ import annotations
 
 import torch
 
+aten = torch.ops.aten
+
 
 def register_sequences(library: torch.library.Library) -> None:
     """Register the kernels for dispatch key AutogradXLA."""
     library.impl("_pack_padded_sequence", pack_padded_sequence)
+    library.impl("ctc_loss.Tensor", ctc_loss)
 
 
 def pack_padded_sequence(
@@ -49,3 +53,17 @@ def pack_padded_sequence(
     index = torch.tensor(rows, dtype=torch.int64).to(input.device)
     packed = data.reshape(-1, *data.shape[2:]).index_select(0, index)
     return packed, torch.tensor(per_step, dtype=torch.int64)
+
+
+def ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    *options: object,
+) -> torch.Tensor:
+    """PyTorch's ctc_loss, with targets and lengths moved to the device of `log_probs`."""
+    device = log_probs.device
+    lengths = (input_lengths.to(device), target_lengths.to(device))
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return aten.ctc_loss.Tensor._op_dk(composite, log_probs, targets.to(device), *lengths, *options)

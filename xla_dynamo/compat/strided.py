@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .functional import is_functional
+from .functional import is_functional, same_view, view_of
 
 aten = torch.ops.aten
 
@@ -27,18 +27,48 @@ def register_strided(library: torch.library.Library, slow: Callable[..., Any]) -
     ) -> torch.Tensor:
         if not is_functional(tensor):
             return slow(aten.as_strided.default, (tensor, size, stride, storage_offset), {})
-        base = tensor._base if tensor._is_view() else None
-        whole = tensor if base is None or base.dtype is not tensor.dtype else base
-        if storage_offset is None and whole.numel() != tensor.numel():
-            raise RuntimeError(
-                "as_strided: a view on an xla device does not know where it begins in memory; give "
-                "storage_offset, or index the tensor instead"
-            )
-        offset = storage_offset or 0
+        whole = _whole(tensor)
+        offset = storage_offset
+        if offset is None:
+            offset = 0 if whole is tensor else _beginning(tensor, whole)
         _check(whole, size, stride, offset)
         return slow(aten.as_strided.default, (whole, size, stride, offset), {})
 
     library.impl("as_strided", as_strided)
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The dense tensor whose memory a tensor addresses: itself, or what it is a view of."""
+    base = tensor._base if tensor._is_view() else None
+    if base is not None:
+        return base if base.dtype is tensor.dtype else base.reshape(-1).view(tensor.dtype)
+    if all(type(step).__name__.startswith(_WHOLE) for step in view_of(tensor)):
+        return tensor
+    raise RuntimeError(
+        "as_strided: what the .detach(), .data or .view(dtype) of a part of a tensor on an xla "
+        "device has for memory is not known; index the tensor instead"
+    )
+
+
+# Views of all elements, in their order; the start of their names.
+_WHOLE = ("_reshape", "_unsafe_view", "alias", "detach", "lift", "squeeze", "unsqueeze", "view")
+# Views that begin where what they are a view of begins; the start of their names.
+_KEEP = (*_WHOLE, "expand", "permute", "t_", "transpose")
+
+
+def _beginning(view: torch.Tensor, whole: torch.Tensor) -> int:
+    """Where a view begins in the memory of `whole`: the same view of addresses tells."""
+    steps = [(type(step).__name__, step) for step in view_of(view)]
+    if all(name.startswith(_KEEP) for name, _ in steps):
+        return 0
+    other_dtype = any(name.startswith(("view_dtype", "view_as_")) for name, _ in steps)
+    if other_dtype or not view.numel():
+        raise RuntimeError(
+            "as_strided: this view on an xla device (empty, or of another dtype) does not know "
+            "where it begins in memory; give storage_offset, or index the tensor instead"
+        )
+    addresses = torch.arange(whole.numel()).view(whole.shape)
+    return int(same_view(addresses, [step for _, step in steps]).flatten()[0])
 
 
 def _check(whole: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> None:

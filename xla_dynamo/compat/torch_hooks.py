@@ -2,9 +2,9 @@
 
 Private API met here: torch._register_device_module, torch.random._seed_custom_device,
 torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
-torch.optim.optimizer._get_capturable_supported_devices, with who imported them;
-the devices and functions of fused optimizers; torch.serialization._package_registry and
-torch._utils._rebuild_tensor.
+torch.optim.optimizer._get_capturable_supported_devices, with who imported them; the devices and
+functions of fused optimizers; the nesting of torch._functorch.eager_transforms;
+torch.serialization._package_registry and torch._utils._rebuild_tensor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import device, device_module, random
+from . import device, device_module, inplace, random
 
 _FOREACH_USERS = ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils")
 _CAPTURABLE_USERS = tuple(
@@ -42,6 +42,7 @@ def install() -> None:
     _allow_capturable()
     _allow_fused()
     _backward_in_any_thread()
+    _in_place_inside_transforms()
     _no_host_addresses()
     _load_to_device()
     _default_platform()
@@ -139,6 +140,26 @@ def _backward_in_any_thread() -> None:
         return original(*args, **kwargs)
 
     _replace(torch.autograd, "_engine_run_backward", run)
+
+
+def _in_place_inside_transforms() -> None:
+    """torch.func.grad and torch.func.jvp say when they begin and end."""
+    owner = importlib.import_module("torch._functorch.eager_transforms")
+
+    def first(tell: Callable[[], None], original: Callable[[], int]) -> Callable[[], int]:
+        def nest() -> int:
+            tell()
+            return original()
+
+        return nest
+
+    for name, tell in (
+        ("increment", inplace.enter_transform),
+        ("decrement", inplace.leave_transform),
+    ):
+        for kind in ("grad", "jvp"):
+            attribute = f"_{kind}_{name}_nesting"
+            _replace(owner, attribute, first(tell, getattr(owner, attribute)))
 
 
 def _no_host_addresses() -> None:
