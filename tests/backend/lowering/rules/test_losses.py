@@ -31,6 +31,16 @@ def _nll(shape, dtype=torch.float32):
     return *ops, x, target, torch.rand(classes).to(dtype)
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_smooth_l1_loss_backward(reduction, dtype):
+    x = torch.tensor([float("nan"), float("inf"), -2.0, 0.3, 0.0, 0.7], dtype=dtype)
+    for beta in (0.0, 0.7, 1.0):
+        for grad in (torch.tensor(1.5, dtype=dtype), torch.randn(6).to(dtype)):
+            target = torch.zeros_like(x)
+            check(aten.smooth_l1_loss_backward.default, grad, x, target, reduction, beta)
+
+
 @pytest.mark.parametrize("shape", [(6, 4), (4,), (2, 4, 3, 2), (0, 4)])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [True, False])

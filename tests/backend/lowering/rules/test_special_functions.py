@@ -47,6 +47,7 @@ def test_tails(op: Any) -> None:
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
 def test_polygamma(n: int) -> None:
     x = torch.tensor([-3.7, -1.2, -0.4, 0.1, 0.9, 2.0, 7.5, 40.0], dtype=torch.float64)
+    check(aten.polygamma.default, n, torch.tensor([float("inf"), float("nan")]))
     check(aten.polygamma.default, n, x)
     check(aten.polygamma.default, n, torch.arange(1, 5))
 

@@ -14,6 +14,7 @@ from jax import lax
 
 from .. import dtypes
 from ..registry import lower
+from ._promotion import compute
 
 aten = torch.ops.aten
 
@@ -56,6 +57,21 @@ def nll_loss_backward(
     share = jnp.expand_dims(jnp.where(ignored, 0, -grad * weights), axis)
     hit = lax.broadcasted_iota(place.dtype, x.shape, axis) == place
     return jnp.where(hit, share, 0).astype(x.dtype)
+
+
+@lower(aten.smooth_l1_loss_backward.default)
+def smooth_l1_loss_backward(
+    grad: Array, x: Array, target: Array, reduction: int, beta: float
+) -> Array:
+    """NaN where the difference is: the sign of PyTorch's decomposition would be 0 there."""
+
+    def gradient(grad: Array, x: Array, target: Array) -> Array:
+        difference = x - target
+        share = grad / difference.size if reduction == MEAN else grad
+        slope = jnp.where(difference >= beta, 1, difference / beta)
+        return share * jnp.where(difference <= -beta, -1, slope)
+
+    return compute(gradient, grad, x, target)
 
 
 @lower(aten.multi_margin_loss_backward.default)

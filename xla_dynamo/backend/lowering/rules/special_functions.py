@@ -156,6 +156,7 @@ def _trigamma(x: jax.Array) -> jax.Array:
     """zeta(2, x), reflected for x < 1/2, where the series of zeta has no value."""
     reflected = x < 0.5
     value = _zeta(jnp.full_like(x, 2), jnp.where(reflected, 1 - x, x))
+    value = jnp.where(x == jnp.inf, 0, value)
     return jnp.where(reflected, (jnp.pi / jnp.sin(jnp.pi * x)) ** 2 - value, value)
 
 
