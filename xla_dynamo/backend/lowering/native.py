@@ -44,6 +44,15 @@ def _no_empty(predicate: Predicate) -> Predicate:
     return holds
 
 
+def _no_zero(predicate: Predicate) -> Predicate:
+    """No operand is the number 0, whose addition XLA drops: it makes -0.0 positive."""
+
+    def holds(node: Node) -> bool:
+        return predicate(node) and not any(operand == 0 for operand in node.args)
+
+    return holds
+
+
 def _some_dims(predicate: Predicate) -> Predicate:
     """Not 0-d: torch-mlir crashes or loops on a dimension of a scalar."""
 
@@ -81,9 +90,10 @@ _BOOL = frozenset({torch.bool})
 _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     # Element-wise
     (
-        (aten.neg.default, aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.abs.default),
+        (aten.neg.default, aten.sub.Tensor, aten.mul.Tensor, aten.abs.default),
         _of(_NUMBERS),
     ),
+    ((aten.add.Tensor,), _no_zero(_of(_NUMBERS))),
     (
         (
             aten.div.Tensor,

@@ -95,6 +95,17 @@ def test_rounded_division(dtype: torch.dtype, mode: str | None) -> None:
     check(aten.div.Tensor_mode, x, torch.tensor(2.5), rounding_mode=mode)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_zeros_that_are_added_make_zeros_positive(dtype: torch.dtype) -> None:
+    x = torch.tensor([-0.0, 0.0, 2.0, -3.0], dtype=dtype)
+    for y, alpha in ((0, 1), (0.0, 2), (False, 1), (0, -1), (-0.0, 1)):
+        wanted = torch.add(x, y, alpha=alpha)
+        compiled = torch.compile(
+            lambda x, y=y, alpha=alpha: torch.add(x, y, alpha=alpha), backend="xla"
+        )
+        assert compiled(x).signbit().tolist() == wanted.signbit().tolist(), (y, alpha)
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, torch.bool, torch.complex64])
 def test_numbers_and_mixed_dtypes(dtype: torch.dtype) -> None:
     x = torch.tensor([[-3.0, 2.0], [0.0, 5.0]]).to(dtype)

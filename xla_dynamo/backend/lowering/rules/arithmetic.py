@@ -6,6 +6,7 @@ Operands are tensors of mixed dtypes or Python numbers, promoted as PyTorch does
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ Operand = Any
 def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     if result_dtype(x, y) == np.bool_:
         return jnp.logical_or(x, jnp.logical_and(y, alpha))
+    if _is_zero(y, alpha):
+        return compute(lambda x, y: _plus_zero(x), x, y)
     return compute(lambda x, y: x + _scaled(y, alpha), x, y)
 
 
@@ -192,6 +195,19 @@ def _scaled(x: jax.Array, alpha: Operand) -> jax.Array:
     if not is_array(alpha) and alpha == 1:
         return x
     return x * jnp.asarray(alpha).astype(x.dtype)
+
+
+def _is_zero(number: Operand, alpha: Operand) -> bool:
+    """Whether the product is a Python number that is 0 and not -0.0."""
+    if not all(isinstance(factor, (bool, int, float)) for factor in (number, alpha)):
+        return False
+    product = float(number) * float(alpha)
+    return product == 0 and math.copysign(1, product) > 0
+
+
+def _plus_zero(x: jax.Array) -> jax.Array:
+    """`x` with its zeros positive: XLA drops the addition of 0, and -0.0 would stay."""
+    return jnp.where(x == 0, jnp.zeros((), x.dtype), x) if is_inexact(x.dtype) else x
 
 
 def _broadcasting(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
