@@ -111,6 +111,17 @@ def write_one_read_other(x: Tensor, y: Tensor) -> Tensor:
     return y * 2
 
 
+def write_what_backward_needs(x: Tensor, positions: Tensor) -> Tensor:
+    picked = positions[positions.remainder(3)]
+    positions.mul_(2)
+    return x * picked * positions
+
+
+def test_backward_sees_the_values_from_before_a_write() -> None:
+    x = matrix(requires_grad=True)
+    assert_like_eager(write_what_backward_needs, x, torch.tensor([0, 2, 1, -4]), calls=2)
+
+
 def test_inputs_that_overlap() -> None:
     x = matrix()
     assert_like_eager(write_one_read_other, x, x[1:])

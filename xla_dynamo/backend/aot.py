@@ -3,7 +3,8 @@
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
 torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_module,
 min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
-(static_input_indices, num_forward_returns), and the `_dynamo_source` of placeholders.
+(static_input_indices, num_forward_returns), the meta["desc"] of a joint graph's nodes, and the
+`_dynamo_source` of placeholders.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
 from torch.fx import GraphModule
+from torch.utils.checkpoint import CheckpointPolicy
 
 from . import fx_graph, recapture
 
@@ -99,6 +101,7 @@ def compile(
 
     def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         joint_pass(joint)
+        _keep_overwritten(joint)
         return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
     return aot_autograd(
@@ -108,6 +111,24 @@ def compile(
         partition_fn=partition,
         decompositions=dict(decompositions),
     )(module, example_inputs)
+
+
+def _keep_overwritten(joint: GraphModule) -> None:
+    """Let backward save a copy of an argument that the call changes, never the argument itself.
+
+    Autograd refuses a saved tensor into which AOTAutograd writes after the graph has run.
+    """
+    placeholders = fx_graph.placeholders(joint.graph)
+    described = joint.graph.output_node().meta.get("desc") or ()
+    changed = [getattr(output, "mutated_input", None) for output in described]
+    for argument in placeholders:
+        if argument.meta.get("desc") is None or argument.meta["desc"] not in changed:
+            continue
+        with joint.graph.inserting_after(placeholders[-1]):
+            copy = joint.graph.call_function(torch.ops.aten.clone.default, (argument,))
+        copy.meta = {**argument.meta, "recompute": CheckpointPolicy.MUST_SAVE}
+        argument.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)
+    joint.recompile()
 
 
 @dataclass(frozen=True)
