@@ -8,6 +8,7 @@ checked, and what is unique is compared.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -133,26 +134,29 @@ def _qr(sample: Any, got: Any, want: Any) -> None:
     _orthonormal(left, "Q")
 
 
-def _mode(sample: Any, got: Any, want: Any) -> None:
-    """Eager finds the position by an unstable sort: any of those of the value is as valid."""
-    (values, positions), (expected, _) = got, want
+def _selected(dim_at: int, sample: Any, got: Any, want: Any) -> None:
+    """Eager selects unstably: the position of any of equal values is as valid.
+
+    `dim_at`: the place of `dim` among the arguments after the input.
+    """
+    (values, positions), (expected, places) = got, want
     assert_same(values, expected)
-    given = (*sample.args, *sample.kwargs.values())
-    dim = next((value for value in given if type(value) is int), -1)
-    keepdim = any(value is True for value in given) or not sample.input.dim()
-    there = positions if keepdim else positions.unsqueeze(dim)
-    found = sample.input.detach().gather(dim, there)
-    assert_same(found if keepdim else found.squeeze(dim), values)
+    assert _form(positions)[:2] == _form(places)[:2], f"{_form(positions)}, not {_form(places)}"
+    given = sample.args[dim_at] if dim_at < len(sample.args) else -1
+    dim = sample.kwargs.get("dim", given)
+    there = positions if positions.dim() == sample.input.dim() else positions.unsqueeze(dim)
+    assert_same(sample.input.detach().gather(dim, there).reshape(values.shape), values)
 
 
 CHECKS: dict[str, Check] = {
     "eig": _eig,
+    "kthvalue": partial(_selected, 1),
     "linalg.eig": _eig,
     "linalg.eigvals": _eigenvalues,
     "linalg.eigh": _eigh,
     "linalg.qr": _qr,
     "linalg.svd": _svd,
-    "mode": _mode,
+    "mode": partial(_selected, 0),
     "pca_lowrank": _lowrank,
     "qr": _qr,
     "svd": _svd,

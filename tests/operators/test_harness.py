@@ -144,12 +144,14 @@ def test_other_signs_are_as_valid_but_other_vectors_are_not(op: str) -> None:
         check(op, sample, type_of(op, (*want[:-1], want[-1].flip(-1))), type_of(op, want))
 
 
-def test_any_position_of_the_mode_is_as_valid() -> None:
-    sample = SampleInput(torch.tensor([[2.0, 1.0, 2.0], [3.0, 3.0, 4.0]]), args=(1,))
-    want = torch.mode(sample.input, 1)
-    check("mode", sample, (want.values, torch.tensor([0, 1])), (want.values, torch.tensor([2, 0])))
+@pytest.mark.parametrize("op", ["mode", "kthvalue"])
+def test_any_position_of_the_selected_value_is_as_valid(op: str) -> None:
+    args = (1,) if op == "mode" else (2, 1)
+    sample = SampleInput(torch.tensor([[2.0, 1.0, 2.0], [3.0, 3.0, 4.0]]), args=args)
+    want = getattr(torch, op)(sample.input, *args)
+    check(op, sample, (want.values, torch.tensor([0, 1])), (want.values, torch.tensor([2, 0])))
     with pytest.raises(AssertionError):
-        check("mode", sample, (want.values, torch.tensor([1, 1])), tuple(want))
+        check(op, sample, (want.values, torch.tensor([1, 1])), tuple(want))
 
 
 def case_results(op: str, sample: Any) -> Any:
