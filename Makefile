@@ -29,7 +29,8 @@ bench: .venv/.bench
 
 operators: .venv/.test
 	$(BIN)/python -m tests.operators --out operators.jsonl $(ARGS)
-	$(BIN)/python -m tests.operators --merge operators.jsonl
+	$(BIN)/python -m tests.operators --door lazy --dtypes float32 --out operators_lazy.jsonl $(ARGS)
+	$(BIN)/python -m tests.operators --merge operators.jsonl operators_lazy.jsonl
 
 fuzz: .venv/.test
 	$(BIN)/python -W ignore -m tests.fuzz $(ARGS)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import record
-from .cases import DIRECTIONS, DTYPES, SAMPLES, Case, cases, shard
+from .cases import DIRECTIONS, DTYPES, Case, cases, recorded_samples, shard
 from .doors import DOORS
 from .pool import sweep
 from .publish import EXPECTED, PAGE, page, toml
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     todo = [case for case in shard(chosen, options.shard) if case not in done]
     counts: collections.Counter[str] = collections.Counter()
     with options.out.open("a") as file:
-        outcomes = sweep(todo, options.door, _limit(options.samples), options.timeout)
+        outcomes = sweep(todo, options.door, _limit(options.samples, options.door), options.timeout)
         for number, (case, outcome) in enumerate(outcomes, 1):
             row = {**dataclasses.asdict(case), "door": options.door, **dataclasses.asdict(outcome)}
             file.write(json.dumps(row) + "\n")
@@ -82,16 +82,11 @@ def _list(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
-def _limit(samples: int | None) -> Callable[[Case], int | None]:
-    """All samples of float32 forward, some of the others, unless a number was given."""
-
-    def limit(case: Case) -> int | None:
-        if samples is not None:
-            return samples or None
-        everything = case.dtype == "float32" and case.direction == "forward"
-        return None if everything else SAMPLES[case.direction]
-
-    return limit
+def _limit(samples: int | None, door: str) -> Callable[[Case], int | None]:
+    """How many samples of a case to run: those of the record, unless a number was given."""
+    if samples is not None:
+        return lambda case: samples or None
+    return lambda case: recorded_samples(case, door)
 
 
 def _done(path: Path, redo: Sequence[str]) -> set[Case]:

@@ -30,6 +30,8 @@ DTYPES = (
 DIRECTIONS = ("forward", "backward")
 # How many samples a case runs where not all of them: spread evenly over those that there are.
 SAMPLES = {"forward": 3, "backward": 5}
+# The lazy door runs the same lowerings: fewer samples tell whether it reaches them.
+_LAZY_FORWARD, _LAZY = 6, 3
 
 
 @dataclass(frozen=True, order=True)
@@ -81,6 +83,14 @@ def shard(all_cases: Sequence[Case], spec: str) -> list[Case]:
     if not 1 <= number <= count:
         raise ValueError(f"shard {spec}: the first number must lie in 1..{count}")
     return list(all_cases[number - 1 :: count])
+
+
+def recorded_samples(case: Case, door: str) -> int | None:
+    """How many samples of a case the record is made of; None: of all."""
+    whole = case.dtype == "float32" and case.direction == "forward"
+    if door == "lazy":
+        return _LAZY_FORWARD if whole else _LAZY
+    return None if whole else SAMPLES[case.direction]
 
 
 def samples(case: Case, limit: int | None) -> list[Any]:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.errors import UnsupportedOp
+
 Function = Callable[[Any], Any]
 Door = Callable[[Function], Function]
 
@@ -36,12 +38,17 @@ def traced(function: Function) -> Function:
 
 def lazy(function: Function) -> Function:
     """Tensors moved to xla:0, the function recorded there in one window, and the way back."""
-    from xla_dynamo.compat import device
+    from xla_dynamo.compat import device, programs
+
+    there = torch.device("xla:0")
+    programs._runs.clear()  # of other cases: they take memory
+    device._windows.clear()
 
     def opened(packed: Any) -> Any:
-        there, moved = _carry(packed, torch.device("xla:0"))
+        given, moved = _carry(packed, there)
         try:
-            results = function(there)
+            with there:
+                results = function(given)
             back = pytree.tree_map_only(torch.Tensor, _home, results)
             _write_back(moved)
         except Exception:
@@ -62,7 +69,7 @@ def _carry(packed: Any, to: torch.device) -> tuple[Any, _Moved]:
     def carry(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             if id(leaf) not in moved:
-                new = leaf.to(to)
+                new = _part(leaf, to) if _is_part(leaf) else leaf.to(to)
                 moved[id(leaf)] = leaf, new, new._version
             return moved[id(leaf)][1]
         return to if leaf == torch.device("cpu") or leaf == "cpu" else leaf
@@ -70,7 +77,22 @@ def _carry(packed: Any, to: torch.device) -> tuple[Any, _Moved]:
     return pytree.tree_map(carry, packed), moved
 
 
+def _is_part(tensor: torch.Tensor) -> bool:
+    """Whether as_strided could reach more of its memory than the tensor itself."""
+    dense = tensor.layout is torch.strided and tensor.is_contiguous() and tensor.numel() > 0
+    return dense and tensor.untyped_storage().nbytes() > tensor.nbytes
+
+
+def _part(tensor: torch.Tensor, to: torch.device) -> torch.Tensor:
+    """The same view of the same memory on another device, which `.to` does not give."""
+    if tensor.requires_grad:
+        raise UnsupportedOp("A part of a tensor, moved to a device, does not keep the rest of it.")
+    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+    return whole.to(to).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def _home(tensor: torch.Tensor) -> torch.Tensor:
+    assert tensor.device.type == "xla", "a result is on the CPU"
     return tensor.cpu()
 
 
@@ -86,3 +108,8 @@ def _write_back(moved: _Moved) -> None:
 
 
 DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy}
+
+
+def keeps_strides(door: Door) -> bool:
+    """Whether results have the strides that eager gives: tensors of an xla device have none."""
+    return door is not lazy

@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from .cases import DTYPES, operators
+from .cases import DIRECTIONS, DTYPES, operators
 from .record import Row
 
 ROOT = Path(__file__).parents[2]
@@ -33,14 +33,16 @@ _SHORT: dict[str, str] = dict(
     )
 )
 
+_DOORS = {"compile": "torch.compile", "lazy": "lazy tensors"}
 _WAYS = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
 
 _INTRODUCTION = """# Operators
 
 Every operator of PyTorch's own test database (`torch.testing`'s OpInfo) and every dtype that it
-declares for the CPU, run through `torch.compile(fullgraph=True, backend="xla")` on the CPU client
-and compared with eager PyTorch at `torch.testing.assert_close`'s default bounds; float64 gradients
-to 1e-7. This page is generated: `make operators` runs the sweep and rewrites it.
+declares for the CPU, run on the CPU client and compared with eager PyTorch at
+`torch.testing.assert_close`'s default bounds; float64 gradients to 1e-7. It is run through two
+doors: `torch.compile(fullgraph=True, backend="xla")`, and tensors of the lazy device `xla:0`. This
+page is generated: `make operators` runs the sweep and rewrites it.
 
 | mark | meaning |
 |---|---|
@@ -50,12 +52,16 @@ to 1e-7. This page is generated: `make operators` runs the sweep and rewrites it
 | ✗✗ | the compiler or the process crashed on at least one sample |
 | · | eager runs none of the samples here |
 | empty | PyTorch does not declare this dtype |
+| ✓ lazy: cpu | the doors differ: the first mark is of torch.compile, the second of lazy tensors |
+
+Where one mark stands alone, it is of torch.compile, and of lazy tensors too where they were run
+(the counts say for which dtypes).
 
 Right also means: within the default bounds of the same operator in float64, or as near to it as
 eager is, by a factor of four (two orders of adding float32 numbers differ by rounding); drawn from
 the same distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype
-and strides (`empty` and its kin); an equally valid answer (eigenvectors, singular vectors: checked
-by what they reconstruct).
+and, from torch.compile, strides (`empty` and its kin); an equally valid answer (eigenvectors,
+singular vectors: checked by what they reconstruct).
 
 `lowered by` says who lowers the operator's own aten op. `via`: PyTorch makes other ops of it, by
 decomposition or because it is a function of several; those, and who lowers them. `no op`: nothing
@@ -64,14 +70,16 @@ is left to compute (views of inputs, constants), or Dynamo leaves it to eager.
 
 
 def page(rows: Mapping[str, Row]) -> str:
-    """The text of docs/operators.md."""
-    wheres = sorted({where for row in rows.values() for where in row.outcomes})
-    wheres.sort(key=lambda where: where.endswith("backward"))
+    """The text of docs/operators.md: counts of each door, then a table for each direction."""
+    run = {where for row in rows.values() for where in row.outcomes}
     parts = [_INTRODUCTION]
-    for where in wheres:
-        parts.append(f"## Counts: {where}\n\n{_counts(rows, where)}")
-    for where in wheres:
-        parts.append(f"## {where.capitalize()}\n\n{_table(rows, where)}")
+    for direction in DIRECTIONS:
+        for door, name in _DOORS.items():
+            if (where := f"{door} {direction}") in run:
+                parts.append(f"## Counts: {name}, {direction}\n\n{_counts(rows, where)}")
+    for direction in DIRECTIONS:
+        if any(f"{door} {direction}" in run for door in _DOORS):
+            parts.append(f"## {direction.capitalize()}\n\n{_table(rows, direction)}")
     return "\n".join(parts)
 
 
@@ -108,17 +116,24 @@ def is_core(op: str) -> bool:
     return any(torch.Tag.core in overload.tags for overload in overloads)
 
 
-def _table(rows: Mapping[str, Row], where: str) -> str:
-    run = {op: row for op, row in rows.items() if where in row.outcomes}
-    used = [d for d in DTYPES if any(r.outcome(where, d) != "not declared" for r in run.values())]
-    columns = ["operator", *([] if where.endswith("backward") else ["lowered by"])]
+def _table(rows: Mapping[str, Row], direction: str) -> str:
+    wheres = [f"{door} {direction}" for door in _DOORS]
+    run = {op: row for op, row in rows.items() if any(where in row.outcomes for where in wheres)}
+    used = [d for d in DTYPES if any(_mark(row, wheres, d) for row in run.values())]
+    columns = ["operator", *(["lowered by"] if direction == "forward" else [])]
     lines = ["| " + " | ".join([*columns, *(_SHORT[d] for d in used)]) + " |"]
     lines.append("|---" * len(columns) + "|:-:" * len(used) + "|")
     for op, row in sorted(run.items()):
-        cells = [f"`{op}`", *([] if len(columns) == 1 else [lowered_by(op, row)])]
-        cells += [_MARKS[row.outcome(where, dtype)] for dtype in used]
+        cells = [f"`{op}`", *([lowered_by(op, row)] if direction == "forward" else [])]
+        cells += [_mark(row, wheres, dtype) for dtype in used]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _mark(row: Row, wheres: Sequence[str], dtype: str) -> str:
+    """Such as "✓", or "✓ lazy: cpu" where the doors `wheres` (the compiler's first) differ."""
+    first, second = (_MARKS[row.outcome(where, dtype)] for where in wheres)
+    return first if second in ("", first) else f"{first} lazy: {second}".strip()
 
 
 def lowered_by(op: str, row: Row) -> str:

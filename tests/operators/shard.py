@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from .cases import SAMPLES, Case
+from .cases import Case, recorded_samples
 from .pool import Worker
 from .publish import expected
 
@@ -22,5 +22,5 @@ def assert_as_recorded(case: Case, worker: Worker, limit: int) -> None:
         outcome = worker.run(case, limit)
         assert outcome.outcome in ("right", "absent"), outcome.reason
         return
-    outcome = worker.run(case, None if case.direction == "forward" else SAMPLES["backward"])
+    outcome = worker.run(case, recorded_samples(case, worker.door))
     assert outcome.outcome == recorded, outcome.reason or "right: run the sweep, merge"

@@ -10,8 +10,8 @@ from tests.operators.cases import cases
 from tests.operators.publish import EXPECTED, PAGE, expected, failures, page, toml
 from tests.operators.record import Row, brief, load, merge, save
 
-# The columns of the page that the sweep has been run for.
-PUBLISHED = ["forward float32"]
+# The columns of the page that the sweep has been run for: door, direction, dtype.
+PUBLISHED = ["compile forward float32"]
 
 
 def test_the_page_is_current() -> None:
@@ -29,10 +29,10 @@ def test_the_expected_failures_are_the_failures() -> None:
 
 @pytest.mark.parametrize("column", PUBLISHED)
 def test_every_case_was_run(column: str) -> None:
-    direction, dtype = column.split()
+    door, direction, dtype = column.split()
     rows = load()
     outcomes = {
-        case.op: rows[case.op].outcome(f"compile {direction}", dtype)
+        case.op: rows[case.op].outcome(f"{door} {direction}", dtype)
         for case in cases([dtype], [direction])
     }
     assert outcomes
@@ -41,9 +41,9 @@ def test_every_case_was_run(column: str) -> None:
 
 @pytest.mark.parametrize("column", PUBLISHED)
 def test_nothing_crashes(column: str) -> None:
-    direction, dtype = column.split()
+    door, direction, dtype = column.split()
     crashed = [
-        op for op, row in load().items() if row.outcome(f"compile {direction}", dtype) == "crash"
+        op for op, row in load().items() if row.outcome(f"{door} {direction}", dtype) == "crash"
     ]
     assert not crashed
 
@@ -61,6 +61,22 @@ def test_a_run_replaces_what_the_record_held(tmp_path: Path) -> None:
     assert list(failures(rows)) == []
     save(rows, tmp_path / "r.json")
     assert load(tmp_path / "r.json") == rows
+
+
+def test_the_doors_share_a_table() -> None:
+    line = {"op": "add", "dtype": "int64", "direction": "forward", "ways": {}, "reason": "why"}
+    rows: dict[str, Row] = {}
+    merge(rows, [{**line, "door": "compile", "outcome": "right"}])
+    assert "## Counts: lazy tensors" not in page(rows)
+    assert "| `add` | no op | ✓ |" in page(rows)
+    merge(rows, [{**line, "door": "lazy", "outcome": "right"}])
+    assert "| `add` | no op | ✓ |" in page(rows)
+    merge(rows, [{**line, "door": "lazy", "outcome": "declined"}])
+    assert "| `add` | no op | ✓ lazy: cpu |" in page(rows)
+    counts = page(rows).split("## Counts: lazy tensors, forward")[1].splitlines()
+    assert counts[4] == "| int64 | 0 | 1 | 0 | 0 | 1 | 0.0 |"
+    assert list(failures(rows)) == [("add", "lazy forward", "int64", "declined", "why")]
+    assert page(rows).count("## Forward") == 1
 
 
 def test_reasons_are_brief() -> None:
