@@ -32,12 +32,13 @@ def _check(function: Callable[..., torch.Tensor], *inputs: torch.Tensor, **optio
 @pytest.mark.parametrize("dim", [0, -1])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_value_that_fills_gets_each_index_once(dim: int, dynamic: bool) -> None:
-    _check(
-        lambda x, v: x.index_fill(dim, REPEATED, v),
-        torch.randn(5, 4),
-        torch.randn(()),
-        dynamic=dynamic,
-    )
+    x, value = torch.randn(5, 4), torch.randn(())
+    _check(lambda x, v: x.index_fill(dim, REPEATED, v), x, value, dynamic=dynamic)
+
+
+def test_a_number_that_is_filled_has_one_index() -> None:
+    index = torch.tensor([0])
+    _check(lambda x, v: x.index_fill(0, index, v), torch.randn(()), torch.randn(()))
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def _distinct(graph: Graph, node: Node) -> bool:
     source, dim, chosen = arguments
     index = _made_distinct(chosen)
     rank = source.meta["val"].dim()
-    if index is None or rank == 0 or not _is_summed(_Selection(node, source, dim % rank)):
+    if index is None or not _is_summed(_Selection(node, source, dim % max(1, rank))):
         return False
     with graph.inserting_before(node):
         nowhere = _call(graph, aten.full_like.default, source, False, dtype=torch.bool)
@@ -115,7 +115,8 @@ def _sums(user: Node, found: _Selection, extent: int) -> bool:
     if not dims:
         return True
     # A sum over several dimensions in their place would have other positions.
-    return extent == 1 and found.dim in [dim % found.node.meta["val"].dim() for dim in dims]
+    rank = max(1, found.node.meta["val"].dim())
+    return extent == 1 and found.dim in [dim % rank for dim in dims]
 
 
 def _zero_outside_mask(graph: Graph, found: _Selection, mask: Node) -> Node:
