@@ -85,6 +85,13 @@ def test_dtypes(name, dtype):
     compare(aten.convolution_backward.default, *backward)
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_integers(case):
+    x, weight, bias, settings = _tensors(case)
+    operands = ((10 * value).to(torch.int64) for value in (x, weight, bias))
+    check(aten.convolution.default, *operands, *settings)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_bias_joins_before_the_only_rounding(transposed):
     just_above = torch.full((1, 1, 1, 1), 1 + 2**-7, dtype=torch.bfloat16)

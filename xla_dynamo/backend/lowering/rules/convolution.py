@@ -21,6 +21,7 @@ from jax import lax
 from .. import dtypes
 from ..registry import Unsupported, lower, platform
 from . import _taps
+from ._promotion import is_inexact
 
 aten = torch.ops.aten
 
@@ -44,7 +45,10 @@ def convolution(
     rank = x.ndim - 2
     x, weight = _accumulating(x), _accumulating(weight)
     stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
-    if transposed:
+    if transposed and not is_inexact(x.dtype):
+        extra = _per_axis(output_padding, rank)
+        out = _transposed(x, weight, stride, padding, dilation, extra, groups)
+    elif transposed:
         extra = _per_axis(output_padding, rank)
         sizes = [
             (x.shape[2 + i] - 1) * stride[i]
@@ -139,6 +143,31 @@ def _accumulating(array: Array) -> Array:
     if platform.get() != "cpu":
         return array
     return array.astype(dtypes.accumulation(array.dtype))
+
+
+def _transposed(
+    x: Array,
+    weight: Array,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    extra: Sequence[int],
+    groups: int,
+) -> Array:
+    """A transposed convolution of integers, which JAX does not differentiate nor transpose."""
+    inputs, outputs, *kernel = weight.shape
+    weight = weight.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
+    weight = weight.reshape(groups * outputs, inputs // groups, *kernel)
+    before = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True)]
+    return lax.conv_general_dilated(
+        x,
+        lax.rev(weight, range(2, weight.ndim)),
+        window_strides=[1] * len(kernel),
+        padding=[(b, b + e) for b, e in zip(before, extra, strict=True)],
+        lhs_dilation=stride,
+        rhs_dilation=dilation,
+        feature_group_count=groups,
+    )
 
 
 def _per_axis(values: Sequence[int], rank: int) -> list[int]:
