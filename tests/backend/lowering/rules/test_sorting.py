@@ -12,8 +12,6 @@ import torch
 from opinfo_rules import check_samples
 from rule_harness import check, run
 
-from xla_dynamo.backend.lowering.registry import Unsupported
-
 aten = torch.ops.aten
 NAN, INF = float("nan"), float("inf")
 X = torch.tensor([[3.0, NAN, -0.0, INF, 3.0, 0.0], [1.0, -INF, NAN, 1.0, NAN, -2.0]])
@@ -137,8 +135,18 @@ def test_logcumsumexp() -> None:
     check(aten.logcumsumexp.default, torch.randn(4, 300), 1)
     check(aten.logcumsumexp.default, torch.randn(4, 5).bfloat16(), 0)
     check(aten.logcumsumexp.default, torch.tensor(2.0), 0)
-    with pytest.raises(Unsupported, match="complex"):
-        run(aten.logcumsumexp.default, torch.ones(3, dtype=torch.complex64), 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_logcumsumexp_of_complex_numbers(dtype: torch.dtype) -> None:
+    x = 9 * torch.randn(4, 5, 6, dtype=dtype)
+    for dim in (0, 1, -1):
+        check(aten.logcumsumexp.default, x, dim)
+    check(aten.logcumsumexp.default, x[0, 0, 0], 0)
+    check(aten.logcumsumexp.default, x[:, :0], 1)
+    phases = [complex(-INF, 1), complex(-INF, 2), complex(1, 2), complex(-INF, 3), complex(2, 30)]
+    check(aten.logcumsumexp.default, torch.tensor(phases, dtype=dtype), 0)
+    check(aten.logcumsumexp.default, torch.tensor([1, complex(NAN, 1), 2], dtype=dtype), 0)
 
 
 @pytest.mark.parametrize("name", ["sort", "topk", "msort", "cumsum", "cummin", "searchsorted"])

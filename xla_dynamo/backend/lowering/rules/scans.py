@@ -16,7 +16,7 @@ import torch
 from jax import lax
 
 from ..dtypes import accumulation, to_numpy
-from ..registry import Unsupported, lower
+from ..registry import lower
 from ._dims import at_least_1d, axis
 from ._promotion import cast, floating, is_complex, is_inexact
 
@@ -47,12 +47,38 @@ def cumprod(x: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.
 
 @lower(aten.logcumsumexp.default)
 def logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
-    if is_complex(x.dtype):
-        raise Unsupported("logcumsumexp of complex numbers")
     values = at_least_1d(x.astype(accumulation(floating(x.dtype))))
     if values.size == 0:
         return x
+    if is_complex(x.dtype):
+        return _complex_logcumsumexp(values, axis(dim, x.ndim)).reshape(x.shape)
     return lax.cumlogsumexp(values, axis=axis(dim, x.ndim)).reshape(x.shape).astype(x.dtype)
+
+
+def _complex_logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
+    """One number after the other: the imaginary parts depend on the order, by multiples of 2 pi."""
+
+    def step(total: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        total = _log_add_exp(value, total)
+        return total, total
+
+    values = jnp.moveaxis(x, dim, 0)
+    start = jnp.full(values.shape[1:], -jnp.inf, x.dtype)
+    return jnp.moveaxis(lax.scan(step, start, values)[1], 0, dim)
+
+
+def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
+    """log(exp(x) + exp(y)) of complex numbers; of two -inf, `y`, whatever their phase."""
+    below = x.real < y.real
+    low, high = jnp.where(below, x, y), jnp.where(below, y, x)
+    ratio = low - high
+    # Where exp is 0 or infinite, the phase must not make it NaN.
+    ratio = jnp.where(jnp.isfinite(ratio.real), ratio, ratio.real.astype(x.dtype))
+    total = high + lax.log1p(lax.exp(ratio))
+    infinite = jnp.isinf(low.real) & (low.real == high.real)
+    of_infinite = jnp.where(low.real < 0, low, jnp.log(jnp.exp(x) + jnp.exp(y)))
+    total = jnp.where(infinite, of_infinite, total)
+    return jnp.where(jnp.isnan(x) | jnp.isnan(y), complex(jnp.nan, jnp.nan), total)
 
 
 @lower(aten.cummax.default)
