@@ -148,6 +148,8 @@ def _selected(dim_at: int, sample: Any, got: Any, want: Any) -> None:
     dim = sample.kwargs.get("dim", given)
     there = positions if positions.dim() == sample.input.dim() else positions.unsqueeze(dim)
     assert_same(sample.input.detach().gather(dim, there).reshape(values.shape), values)
+    if there.dim():
+        assert bool((there.sort(dim).values.diff(dim=dim) > 0).all()), "a position comes twice"
 
 
 CHECKS: dict[str, Check] = {
@@ -163,6 +165,7 @@ CHECKS: dict[str, Check] = {
     "qr": _qr,
     "svd": _svd,
     "svd_lowrank": _lowrank,
+    "topk": partial(_selected, 1),
 }
 
 # Random operators whose answer is also one of several: what of it has a distribution.

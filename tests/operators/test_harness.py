@@ -163,6 +163,14 @@ def test_any_position_of_the_selected_value_is_as_valid(op: str) -> None:
         check(op, sample, (want.values, torch.tensor([1, 1])), tuple(want))
 
 
+def test_the_largest_are_as_many_elements() -> None:
+    sample = SampleInput(torch.tensor([2.0, 1.0, 2.0, 2.0]), args=(2,))
+    want = torch.topk(sample.input, 2)
+    check("topk", sample, (want.values, torch.tensor([3, 0])), (want.values, torch.tensor([0, 2])))
+    with pytest.raises(AssertionError, match="comes twice"):
+        check("topk", sample, (want.values, torch.tensor([3, 3])), tuple(want))
+
+
 def case_results(op: str, sample: Any) -> Any:
     function = getattr(torch.linalg, op.removeprefix("linalg."))
     return function(sample.input, *sample.args, **sample.kwargs)
