@@ -49,3 +49,20 @@ def test_integers_keep_eagers_kernels() -> None:
 def test_an_op_without_decomposition_stays() -> None:
     node = _node(lambda x: aten.sort.default(x), torch.randn(3))
     assert not expand(node.graph, node)
+
+
+def test_ops_of_a_library_of_pytorch_programs_are_traced() -> None:
+    import torch.ao.quantization.fx._decomposed
+
+    ops = torch.ops.quantized_decomposed
+    scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 2, 3])
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        q = ops.quantize_per_tensor.default(x, 0.05, 3, -128, 127, torch.int8)
+        y = ops.dequantize_per_tensor.default(q, 0.05, 3, -128, 127, torch.int8)
+        q = ops.quantize_per_channel.default(y, scales, zeros, 1, 0, 255, torch.uint8)
+        return ops.dequantize_per_channel.default(q, scales, zeros, 1, 0, 255, torch.uint8)
+
+    x = torch.randn(5, 3) * 4
+    torch.testing.assert_close(torch.compile(function, backend="xla")(x), function(x))
+    assert xla_dynamo.counters() == {}

@@ -7,6 +7,7 @@ grid_sample in 3d, say), its decomposition may still be lowered.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -23,12 +24,29 @@ from .specialize import tidy
 
 def expand(graph: Graph, node: Node) -> bool:
     """Replace `node` by its decomposition, if PyTorch has one; whether it had."""
+    if getattr(node.target, "namespace", "") in _LIBRARIES:
+        return _replace_by_function(graph, node)
     decomposition = core().get(node.target)
     values = [v for v in output_values(node) if isinstance(v, torch.Tensor)]
     # Integer kernels round in their own ways (resizing uint8 images): those stay with eager.
     if decomposition is None or not all(v.is_floating_point() for v in values):
         return False
     return replace(graph, node, decomposition)
+
+
+# Libraries whose ops are functions of PyTorch ops, which shape inference sees as one: the modules.
+_LIBRARIES = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+
+
+def _replace_by_function(graph: Graph, node: Node) -> bool:
+    op: Any = node.target
+    overload = op._overloadname
+    name = op._opname if overload == "default" else f"{op._opname}_{overload}"
+    function = getattr(sys.modules.get(_LIBRARIES[op.namespace]), name, None)
+    try:
+        return function is not None and replace(graph, node, function)
+    except Exception:  # it reads a scale, for one
+        return False
 
 
 def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:

@@ -67,7 +67,7 @@ def plan(graph: Graph, visible: int) -> list[Output]:
         else:
             whole = wholes.get(_memory(result), result)
             base = _unexpanded(result) if whole is result else whole
-            order = _physical_order(base.meta["val"])
+            order = physical_order(base.meta["val"])
             view = _view(result, base) if order or base is not result else None
             planned.append(Output(array=position(base, order), view=view))
     graph.output_node().args = (tuple(arrays),)
@@ -86,7 +86,7 @@ def _wholes(results: Sequence[Any]) -> dict[tuple[int, torch.dtype], Node]:
     for result in results:
         if isinstance(result, Node) and result.op == "call_function":
             value = result.meta["val"]
-            if value.nbytes == value.untyped_storage().nbytes() and _is_dense(value):
+            if value.nbytes == value.untyped_storage().nbytes() and is_dense(value):
                 wholes.setdefault(_memory(result), result)
     return wholes
 
@@ -100,7 +100,7 @@ def _unexpanded(node: Node) -> Node:
         source = source.all_input_nodes[0]
         if source.op != "call_function" or _memory(source) != _memory(node):
             break
-        if _is_dense(source.meta["val"]):
+        if is_dense(source.meta["val"]):
             return source
     return node
 
@@ -111,11 +111,12 @@ def _view(result: Node, base: Node) -> View:
     return tuple(value.shape), value.stride(), offset
 
 
-def _is_dense(value: torch.Tensor) -> bool:
-    return value.is_contiguous() or _physical_order(value) is not None
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether the elements of `value` fill their memory, in any order."""
+    return value.is_contiguous() or physical_order(value) is not None
 
 
-def _physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
+def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
     """The dimensions from outermost to innermost in memory, if eager's result is a dense tensor
     in another order than row-major."""
     if value.is_contiguous() or value.numel() == 0:

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import fx_graph, metrics, partition, plan, prng, refusals
+from . import fx_graph, memory, metrics, partition, plan, prng, refusals
 from .aot import GraphInfo
 from .expand import expand
 from .launch import Request, compile_launch
@@ -61,7 +61,7 @@ def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Option
     """Split at ops whose output shape depends on data: what follows them waits for real sizes."""
     make_static(graph)
     dynamic = {
-        node: "its output shape depends on data"
+        node: refusals.what_depends_on_data(node)
         for node in graph.nodes
         if refusals.is_data_dependent(node)
     }
@@ -166,6 +166,7 @@ def _compile_static(
 ) -> Run:
     """Compile a graph with static shapes, split at what cannot be lowered."""
     target = Target(options.platform or pjrt.default_platform(), options.matmul_precision)
+    memory.resolve(graph)
     refused = refusals.refused_nodes(graph, target)
     if sum(expand(graph, node) for node in refused):
         refused = refusals.refused_nodes(graph, target)

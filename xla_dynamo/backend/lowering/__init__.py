@@ -110,7 +110,7 @@ def reason_unsupported(node: Node, target: Target) -> str | None:
     for tensor in tensors:
         if tensor.layout is not torch.strided or tensor.is_nested:
             return f"a tensor of layout {tensor.layout} is not an XLA array"
-    if node.target in _ON_STORAGE and not tensors[0].is_contiguous():
+    if "unresolved" in node.meta or (node.target in _ON_STORAGE and not tensors[0].is_contiguous()):
         return "it addresses memory that XLA does not lay out so"
     if is_native(node):
         return None

@@ -70,3 +70,19 @@ def test_fractional_scales_of_16_bit_floats_are_not_rounded() -> None:
 def test_trilinear() -> None:
     x, y, z = torch.randn(2, 3), torch.randn(5, 3, 4), torch.randn(2, 4)
     check(torch.ops.aten._trilinear.default, x, y, z, [1, 3], [0], [1, 2], [2, 3])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize("rows", [False, True])
+def test_scaled(rows: bool, dtype: torch.dtype) -> None:
+    x, y = torch.randn(16, 32).to(dtype), torch.randn(32, 16).to(dtype).T.contiguous().T
+    scales = (torch.rand(16, 1), torch.rand(1, 16)) if rows else (torch.rand(()), torch.rand(()))
+    bias = None if rows else torch.randn(16)
+
+    def function(*operands: Any) -> Any:
+        return torch._scaled_mm(*operands, out_dtype=torch.float32)
+
+    compiled = torch.compile(function, backend="xla", options={"fallback": "error"})
+    got = compiled(x, y, *scales, bias)
+    exact = scales[0] * scales[1] * (x.double() @ y.double()) + (0 if bias is None else bias)
+    torch.testing.assert_close(got, exact.float())

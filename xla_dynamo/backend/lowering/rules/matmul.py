@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..dtypes import accumulation
-from ..registry import lower
+from ..dtypes import accumulation, to_numpy
+from ..registry import Unsupported, lower
 from ._promotion import cast
 
 aten = torch.ops.aten
@@ -42,6 +42,31 @@ def mm(x: jax.Array, y: jax.Array) -> jax.Array:
 @lower(aten._int_mm.default)
 def int_mm(x: jax.Array, y: jax.Array) -> jax.Array:
     return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=np.int32)
+
+
+@lower(aten._scaled_mm.default)
+def scaled_mm(
+    x: jax.Array,
+    y: jax.Array,
+    scale_x: jax.Array,
+    scale_y: jax.Array,
+    bias: jax.Array | None = None,
+    scale_result: jax.Array | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> jax.Array:
+    """float8 matrices with a scale each, or one for each row of `x` and column of `y`."""
+    for scale, shape in ((scale_x, (x.shape[0], 1)), (scale_y, (1, y.shape[1]))):
+        if scale.dtype != np.float32 or (scale.size != 1 and scale.shape != shape):
+            raise Unsupported("its scales are of blocks")
+    wide = product(x.astype(np.float32), y.astype(np.float32), (1, 0))
+    scales = [scale.reshape(()) if scale.size == 1 else scale for scale in (scale_x, scale_y)]
+    wide = wide * scales[0] * scales[1]
+    if bias is not None:
+        wide = wide + bias.astype(np.float32)
+    if scale_result is not None and jnp.finfo(to_numpy(out_dtype or torch.float8_e4m3fn)).bits == 8:
+        wide = wide * scale_result.reshape(())
+    return wide
 
 
 @lower(aten.bmm.default)

@@ -1,0 +1,63 @@
+"""as_strided addresses the memory of the tensor that its operand is a view of, as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import xla_dynamo
+
+X = torch.arange(120.0).reshape(4, 5, 6)
+
+OF_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "slice": lambda x: x[1:3].as_strided((2, 3), (6, 1)),
+    "slice, from the start of memory": lambda x: x[1:3].as_strided((2, 3), (6, 1), 0),
+    "slice, beyond its end": lambda x: x[:1].as_strided((10,), (10,), 20),
+    "narrow": lambda x: x.narrow(1, 1, 2).as_strided((2, 3), (20, 1)),
+    "step": lambda x: x[:, ::2].as_strided((3, 2), (4, 2)),
+    "transpose": lambda x: x.transpose(0, 1).as_strided((3, 4), (6, 1), 2),
+    "transposed copy": lambda x: x.transpose(0, 1).contiguous().as_strided((3, 4), (6, 1), 2),
+    "diagonal": lambda x: x.diagonal().as_strided((3, 2), (5, 1), 1),
+    "unfold": lambda x: x.flatten().unfold(0, 3, 2).as_strided((4, 2), (7, 1), 3),
+    "expand": lambda x: x[:1, :1].expand(3, 4, 6).as_strided((2, 3), (6, 1), 4),
+    "unsafe view": lambda x: torch.ops.aten._unsafe_view(x[1:3], [12, 5]).as_strided((2,), (8,), 0),
+    "twice": lambda x: x.as_strided((4,), (2,), 6).as_strided((2, 2), (1, 1)),
+    "channels last": lambda x: (
+        x.reshape(1, 4, 5, 6).to(memory_format=torch.channels_last).as_strided((3, 4), (4, 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_VIEWS)
+def test_as_strided_of_a_view(name: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        return OF_VIEWS[name](x * 2) + 1
+
+    compiled = torch.compile(function, backend="xla", fullgraph=True)
+    torch.testing.assert_close(compiled(X), function(X))
+    assert xla_dynamo.counters() == {}
+
+
+def test_an_argument_in_another_order() -> None:
+    x = X.reshape(1, 4, 5, 6).to(memory_format=torch.channels_last)
+
+    def function(x: Tensor) -> Tensor:
+        return x.as_strided((3, 4), (4, 1), 8) + 1
+
+    compiled = torch.compile(function, backend="xla", fullgraph=True)
+    torch.testing.assert_close(compiled(x), function(x))
+    assert xla_dynamo.counters() == {}
+
+
+def test_memory_around_an_argument_is_read_on_the_cpu() -> None:
+    whole = torch.arange(20.0)
+
+    def function(x: Tensor) -> Tensor:
+        return x.as_strided((3,), (4,), 1) + 1
+
+    compiled = torch.compile(function, backend="xla", fullgraph=True)
+    with pytest.warns(xla_dynamo.FallbackWarning, match="addresses memory"):
+        torch.testing.assert_close(compiled(whole[5:8]), function(whole[5:8]))
