@@ -33,6 +33,7 @@ def xla(
     from . import aot, prng
     from . import options as option_module
     from .decompositions import decompositions
+    from .dimensions import leave_out_empty_dimensions
     from .lowering.registry import draws
     from .program import make_program
     from .recurrent import replace_recurrent
@@ -41,6 +42,7 @@ def xla(
     chosen = option_module.parse(options, mode)
     pjrt.device(chosen.platform or pjrt.default_platform())
     replace_recurrent(gm)
+    leave_out_empty_dimensions(gm)
     return aot.compile(
         gm,
         example_inputs,

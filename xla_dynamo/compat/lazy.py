@@ -192,6 +192,14 @@ def _batch_norm(op: Op, args: Any, kwargs: Any) -> Any:
     return tuple(results)
 
 
+@handles(aten.nansum.default)
+def _nansum(op: Op, args: Any, kwargs: Any) -> Any:
+    """PyTorch's shape inference takes no dimensions as none to reduce, its kernel as all."""
+    if len(args) > 1 and not args[1]:
+        args = (args[0], None, *args[2:])
+    return record(op, args, kwargs)
+
+
 @handles(aten.empty_like.default)
 def _empty_like(op: Op, args: Any, kwargs: Any) -> Any:
     source: Value = args[0].value
