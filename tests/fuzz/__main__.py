@@ -30,18 +30,17 @@ def main() -> int:
     torch.set_num_threads(1)
     index, count = map(int, options.shard.split("/"))
     doors = sorted(DOORS) if options.door == "both" else [options.door]
-    failures = 0
-    for door in doors:
-        tally = Tally()
+    tallies = {door: Tally() for door in doors}
 
-        def report(found: Disagreement, door: str = door) -> None:
-            path = script.write(found, options.out)
-            print(f"{door}: {path}: {found.text[:300]}", flush=True)
+    def report(found: Disagreement) -> None:
+        path = script.write(found, options.out)
+        print(f"{found.door}: {path}: {found.text[:300]}", flush=True)
 
-        running = options.out / f"running-{door}-{options.seed}-{index}.py"
-        graphs = options.graphs // count
-        seed = options.seed * 1_000_000 + (index - 1) * graphs
-        failures += hunt(graphs, seed, door, tally, report, options.batch, running)
+    running = options.out / f"running-{options.door}-{options.seed}-{index}.py"
+    graphs = options.graphs // count
+    seed = options.seed * 1_000_000 + (index - 1) * graphs
+    failures = hunt(graphs, seed, tallies, report, options.batch, running)
+    for door, tally in tallies.items():
         print(f"{door}: {tally}", flush=True)
     return 1 if failures else 0
 
@@ -52,7 +51,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--door", choices=[*sorted(DOORS), "both"], default="both")
     parser.add_argument("--shard", default="1/1", help="which part of how many: 3/8")
-    parser.add_argument("--batch", type=int, default=8, help="graphs that are compiled together")
+    parser.add_argument("--batch", type=int, default=32, help="graphs that are compiled together")
     parser.add_argument("--out", type=Path, default=Path("fuzz"), help="folder for the scripts")
     return parser.parse_args()
 

@@ -1,13 +1,15 @@
 """A number of graphs -> the disagreements among them, each shrunk to a small program.
 
 Programs are made from seeds and run in batches; hypothesis, which would stop at the first that
-fails, shrinks: it is given the numbers that made a program as if it had drawn them.
+fails, shrinks: it is given the numbers that made a program as if it had drawn them. A batch goes
+through all doors before the next one: the second finds the rules of its ops traced.
 """
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import hypothesis
@@ -24,32 +26,40 @@ from .runner import Disagreement, Tally, check
 def hunt(
     graphs: int,
     seed: int,
-    door: str,
-    tally: Tally,
+    tallies: Mapping[str, Tally],
     report: Callable[[Disagreement], None],
-    batch: int = 8,
+    batch: int = 32,
     running: Path | None = None,
 ) -> int:
-    """Run the programs of `graphs` seeds through `door`; returns how many it reported.
+    """Run the programs of `graphs` seeds through the doors of `tallies`; how many it reported.
 
     running: a file that holds the batch under way, as long as it is: what a dead process leaves.
     """
-    known: list[frozenset[str]] = []
+    known: dict[str, list[frozenset[str]]] = {door: [] for door in tallies}
     for first in range(seed, seed + graphs, batch):
         made = [from_seed(s) for s in range(first, min(first + batch, seed + graphs))]
         drawn = {id(program): numbers for program, numbers in made}
         together = [program for program, _ in made]
-        _note(running, door, together)
-        for found in check(together, door, tally):
-            if any(calls <= _calls(found.program) for calls in known):
-                tally.alike += 1
-                continue
-            small = shrink(found, drawn[id(found.program)])
-            known.append(_calls(small.program))
-            report(small)
+        for door, tally in tallies.items():
+            _note(running, door, together)
+            for found in check(together, door, tally):
+                if any(calls <= _calls(found.program) for calls in known[door]):
+                    tally.alike += 1
+                    continue
+                small = shrink(found, drawn[id(found.program)])
+                known[door].append(_calls(small.program))
+                report(small)
+        _collect(freeze=first == seed)
     if running is not None:
         running.unlink(missing_ok=True)
-    return len(known)
+    return sum(map(len, known.values()))
+
+
+def _collect(freeze: bool) -> None:
+    """Collect garbage between batches; libraries and caches stay, and are not looked at again."""
+    gc.collect()
+    if freeze:
+        gc.freeze()
 
 
 def shrink(found: Disagreement, drawn: list[int]) -> Disagreement:

@@ -3,10 +3,10 @@
 A step is drawn with equal odds from the tables of its family. A template without `=` at its start
 gives a new tensor; those of WRITES change tensors that exist. Integer divisors are kept from zero,
 and float numbers in the range of the integers that they become: there eager's answer is defined.
-Ties among sorted values are sorted stably, for the same reason. Left out are what eager itself
-gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6, and nansum
-over the dimensions [], whose shape under torch.compile is not eager's. The weights of convolutions
-are finite: whether a pad of zeros takes part in a product with infinity is up to the kernel.
+Ties among sorted values are sorted stably, for the same reason. Left out is what eager itself
+gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6. The weights
+of convolutions are finite: whether a pad of zeros takes part in a product with infinity is up to
+the kernel.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ REDUCTIONS = [
     *(f"torch.{name}({{f}}, {{ds}}, keepdim={{flag}})" for name in ("mean", "logsumexp")),
     *(f"torch.{name}({{x}}, {{d}}, {{flag}})[{{bit}}]" for name in ("max", "min")),
     *(f"torch.{name}({{x}}, {{d}}, keepdim={{flag}})" for name in ("argmax", "argmin")),
-    "torch.nansum({f}, {d}, keepdim={flag})",
+    "torch.nansum({f}, {ds}, keepdim={flag})",
     "torch.sum({x}, {ds}, dtype={dtype_up})",
     "torch.mean({x}, dtype=torch.float64)",
     "torch.count_nonzero({x}, {d})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.fuzz import script
 from tests.fuzz.doors import DOORS, Seen, eager
 from tests.fuzz.generator import from_seed
-from tests.fuzz.hunt import shrink
+from tests.fuzz.hunt import hunt, shrink
 from tests.fuzz.program import Program
 from tests.fuzz.runner import Disagreement, Tally, check, compare
 from tests.fuzz.sensitivity import moves
@@ -57,6 +58,28 @@ def test_a_disagreement_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     small = shrink(Disagreement(program, "lazy", "made up"), drawn).program
     assert len(small.inputs) <= 2
     assert len(small.steps) <= 2
+
+
+def test_a_hunt_reports_the_first_of_its_kind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every batch goes through each door, and a file holds it as long as it runs."""
+    running, reported, runs = tmp_path / "running.py", [], []
+
+    def pretend(programs: list[Program], door: str, tally: Tally) -> list[Disagreement]:
+        assert all(program.text() in running.read_text() for program in programs)
+        runs.append((door, len(programs)))
+        return [Disagreement(program, door, "made up") for program in programs]
+
+    small = Program((PRELUDE,), ("y = x.reshape(-1)",), ("y",))
+    monkeypatch.setattr("tests.fuzz.hunt.check", pretend)
+    monkeypatch.setattr("tests.fuzz.hunt.shrink", lambda found, _: replace(found, program=small))
+    tallies = {door: Tally() for door in sorted(DOORS)}
+    count = hunt(20, FIRST, tallies, reported.append, batch=8, running=running)
+    assert runs == [(door, size) for size in (8, 8, 4) for door in sorted(DOORS)]
+    assert count == len(reported) == sum(20 - tally.alike for tally in tallies.values())
+    assert all(tally.alike for tally in tallies.values())
+    assert not running.exists()
 
 
 @pytest.mark.parametrize("door", sorted(DOORS))
@@ -128,6 +151,37 @@ FOUND = {
         ("x = torch.tensor([1.0, 0.0], dtype=torch.float64, device=device)",),
         ("y = x.index_select(0, x)",),
         ("y",),
+    ),
+    "the slope of a loss at nan": Program(
+        ("x = torch.tensor([1.5, nan, inf], dtype=torch.float64, device=device).requires_grad_()",),
+        ("y = F.smooth_l1_loss(x, torch.xlogy(x, 0.5), reduction='sum')",),
+        ("y",),
+        gradient=True,
+    ),
+    "trigamma at infinity": Program(
+        ("x = torch.tensor([inf, nan, 1.5], dtype=torch.float64, device=device)",),
+        ("y = torch.polygamma(1, x)",),
+        ("y",),
+    ),
+    "-0.0 + 0": Program(
+        ("x = torch.tensor([-0.0, 0.0], dtype=torch.float64, device=device)",),
+        ("y = torch.signbit(x + 0)", "z = torch.signbit(x + 0.0 * x)"),
+        ("y", "z"),
+    ),
+    "nansum over no dimension, which is all": Program(
+        ("x = torch.tensor([[nan], [2.0]], dtype=torch.float64, device=device).requires_grad_()",),
+        ("y = torch.nansum(x, [])", "z = y * 2 + x"),
+        ("y", "z"),
+        gradient=True,
+    ),
+    "what backward saves is overwritten": Program(
+        (
+            "x = torch.tensor([0, 2, 1], device=device)",
+            "y = torch.tensor([1.5], dtype=torch.float64, device=device).requires_grad_()",
+        ),
+        ("z = y * x[x]", "x[...].mul_(2)"),
+        ("z", "x"),
+        gradient=True,
     ),
     "nan == nan, of one tensor": Program(
         ("x = torch.tensor([nan, inf, 1.0], dtype=torch.float64, device=device)",),
