@@ -141,18 +141,42 @@ def _selected(dim_at: int, sample: Any, got: Any, want: Any) -> None:
 
     `dim_at`: the place of `dim` among the arguments after the input.
     """
+    assert not sample.kwargs.get("stable"), "a stable sort has one answer"
     (values, positions), (expected, places) = got, want
     assert_same(values, expected)
     assert _form(positions)[:2] == _form(places)[:2], f"{_form(positions)}, not {_form(places)}"
-    given = sample.args[dim_at] if dim_at < len(sample.args) else -1
-    dim = sample.kwargs.get("dim", given)
+    dim = _dim(sample, dim_at)
     there = positions if positions.dim() == sample.input.dim() else positions.unsqueeze(dim)
     assert_same(sample.input.detach().gather(dim, there).reshape(values.shape), values)
     if there.dim():
         assert bool((there.sort(dim).values.diff(dim=dim) > 0).all()), "a position comes twice"
 
 
+def _sorted(sample: Any, got: Any, want: Any) -> None:
+    """Eager's sort of floats keeps the order of equal values only where `stable` is asked for."""
+    if sample.kwargs.get("stable"):
+        assert_same(got, want)
+    _selected(0, sample, got, want)
+
+
+def _argsorted(sample: Any, got: Any, want: Any) -> None:
+    dim = sample.args[0] if sample.args else sample.kwargs.get("dim", -1)
+    x = sample.input.detach()
+    _sorted(sample, (x.gather(dim, got), got), (x.gather(dim, want), want))
+
+
+def _dim(sample: Any, at: int) -> int:
+    return sample.kwargs.get("dim", sample.args[at] if at < len(sample.args) else -1)
+
+
+def _argsort(sample: Any, got: Any, want: Any) -> None:
+    source, dim = sample.input.detach(), _dim(sample, 0)
+    _selected(0, sample, (source.gather(dim, got), got), (source.gather(dim, want), want))
+
+
 CHECKS: dict[str, Check] = {
+    "argsort": _argsort,
+    "argsort": _argsorted,
     "eig": _eig,
     "kthvalue": partial(_selected, 1),
     "linalg.eig": _eig,
@@ -163,6 +187,7 @@ CHECKS: dict[str, Check] = {
     "mode": partial(_selected, 0),
     "pca_lowrank": _lowrank,
     "qr": _qr,
+    "sort": _sorted,
     "svd": _svd,
     "svd_lowrank": _lowrank,
     "topk": partial(_selected, 1),

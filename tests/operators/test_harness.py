@@ -163,6 +163,19 @@ def test_any_position_of_the_selected_value_is_as_valid(op: str) -> None:
         check(op, sample, (want.values, torch.tensor([1, 1])), tuple(want))
 
 
+@pytest.mark.parametrize("op", ["sort", "argsort"])
+def test_equal_elements_keep_their_order_in_a_stable_sort_only(op: str) -> None:
+    def run(**options: bool) -> None:
+        values, mine, theirs = torch.tensor([1.0, 2.0, 2.0]), [1, 2, 0], [1, 0, 2]
+        pair = [torch.tensor(positions) for positions in (mine, theirs)]
+        got, want = ((values, places) for places in pair) if op == "sort" else pair
+        check(op, SampleInput(torch.tensor([2.0, 1.0, 2.0]), kwargs=options), got, want)
+
+    run()
+    with pytest.raises(AssertionError, match="one answer"):
+        run(stable=True)
+
+
 def test_the_largest_are_as_many_elements() -> None:
     sample = SampleInput(torch.tensor([2.0, 1.0, 2.0, 2.0]), args=(2,))
     want = torch.topk(sample.input, 2)
@@ -178,6 +191,18 @@ def case_results(op: str, sample: Any) -> Any:
 
 def type_of(op: str, parts: tuple[torch.Tensor, ...]) -> Any:
     return vars(torch.return_types)["linalg_svd"](parts) if op == "linalg.svd" else parts
+
+
+def test_an_unstable_sort_may_exchange_equal_elements_only() -> None:
+    x = torch.tensor([2.0, 1.0, 2.0])
+    first, second = torch.tensor([1, 0, 2]), torch.tensor([1, 2, 0])
+    check("argsort", SampleInput(x), second, first)
+    check("sort", SampleInput(x), (x[first], second), (x[first], first))
+    for wrong in ([0, 1, 2], [1, 0, 0]):
+        with pytest.raises(AssertionError):
+            check("argsort", SampleInput(x), torch.tensor(wrong), first)
+    with pytest.raises(AssertionError):
+        check("argsort", SampleInput(x, kwargs={"stable": True}), second, first)
 
 
 def test_a_dead_worker_is_a_crash_and_the_next_one_runs() -> None:
