@@ -66,3 +66,14 @@ def test_ops_of_a_library_of_pytorch_programs_are_traced() -> None:
     x = torch.randn(5, 3) * 4
     torch.testing.assert_close(torch.compile(function, backend="xla")(x), function(x))
     assert xla_dynamo.counters() == {}
+
+
+def test_prims_without_a_rule_are_traced() -> None:
+    prims = torch.ops.prims
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return prims.prod(x, (0, 1)), prims.erfcx(x)
+
+    x = torch.rand(3, 4)
+    torch.testing.assert_close(torch.compile(function, backend="xla")(x), function(x))
+    assert xla_dynamo.counters() == {}

@@ -24,8 +24,9 @@ from .specialize import tidy
 
 def expand(graph: Graph, node: Node) -> bool:
     """Replace `node` by its decomposition, if PyTorch has one; whether it had."""
-    if getattr(node.target, "namespace", "") in _LIBRARIES:
-        return _replace_by_function(graph, node)
+    function = _function_of(node.target)
+    if function is not None:
+        return _replace_if_traceable(graph, node, function)
     decomposition = core().get(node.target)
     values = [v for v in output_values(node) if isinstance(v, torch.Tensor)]
     # Integer kernels round in their own ways (resizing uint8 images): those stay with eager.
@@ -34,17 +35,25 @@ def expand(graph: Graph, node: Node) -> bool:
     return replace(graph, node, decomposition)
 
 
-# Libraries whose ops are functions of PyTorch ops, which shape inference sees as one: the modules.
-_LIBRARIES = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+# Where the ops of a library are functions of PyTorch ops, which shape inference sees as one.
+_QUANTIZED = "torch.ao.quantization.fx._decomposed"
 
 
-def _replace_by_function(graph: Graph, node: Node) -> bool:
-    op: Any = node.target
-    overload = op._overloadname
-    name = op._opname if overload == "default" else f"{op._opname}_{overload}"
-    function = getattr(sys.modules.get(_LIBRARIES[op.namespace]), name, None)
+def _function_of(op: Any) -> Callable[..., Any] | None:
+    """What an op of torch.ao's or of torch.prims does, as PyTorch ops."""
+    library = getattr(op, "namespace", "")
+    if library == "prims":
+        return getattr(op, "impl_aten", None)
+    if library == "quantized_decomposed":
+        name, _, overload = str(op).partition(".")[2].partition(".")
+        name = name if overload == "default" else f"{name}_{overload}"
+        return getattr(sys.modules.get(_QUANTIZED), name, None)
+    return None
+
+
+def _replace_if_traceable(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
     try:
-        return function is not None and replace(graph, node, function)
+        return replace(graph, node, function)
     except Exception:  # it reads a scale, for one
         return False
 
