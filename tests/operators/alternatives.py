@@ -152,19 +152,6 @@ def _selected(dim_at: int, sample: Any, got: Any, want: Any) -> None:
         assert bool((there.sort(dim).values.diff(dim=dim) > 0).all()), "a position comes twice"
 
 
-def _sorted(sample: Any, got: Any, want: Any) -> None:
-    """Eager's sort of floats keeps the order of equal values only where `stable` is asked for."""
-    if sample.kwargs.get("stable"):
-        assert_same(got, want)
-    _selected(0, sample, got, want)
-
-
-def _argsorted(sample: Any, got: Any, want: Any) -> None:
-    dim = sample.args[0] if sample.args else sample.kwargs.get("dim", -1)
-    x = sample.input.detach()
-    _sorted(sample, (x.gather(dim, got), got), (x.gather(dim, want), want))
-
-
 def _dim(sample: Any, at: int) -> int:
     return sample.kwargs.get("dim", sample.args[at] if at < len(sample.args) else -1)
 
@@ -176,7 +163,6 @@ def _argsort(sample: Any, got: Any, want: Any) -> None:
 
 CHECKS: dict[str, Check] = {
     "argsort": _argsort,
-    "argsort": _argsorted,
     "eig": _eig,
     "kthvalue": partial(_selected, 1),
     "linalg.eig": _eig,
@@ -187,7 +173,7 @@ CHECKS: dict[str, Check] = {
     "mode": partial(_selected, 0),
     "pca_lowrank": _lowrank,
     "qr": _qr,
-    "sort": _sorted,
+    "sort": partial(_selected, 0),
     "svd": _svd,
     "svd_lowrank": _lowrank,
     "topk": partial(_selected, 1),

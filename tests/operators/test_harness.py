@@ -163,19 +163,6 @@ def test_any_position_of_the_selected_value_is_as_valid(op: str) -> None:
         check(op, sample, (want.values, torch.tensor([1, 1])), tuple(want))
 
 
-@pytest.mark.parametrize("op", ["sort", "argsort"])
-def test_equal_elements_keep_their_order_in_a_stable_sort_only(op: str) -> None:
-    def run(**options: bool) -> None:
-        values, mine, theirs = torch.tensor([1.0, 2.0, 2.0]), [1, 2, 0], [1, 0, 2]
-        pair = [torch.tensor(positions) for positions in (mine, theirs)]
-        got, want = ((values, places) for places in pair) if op == "sort" else pair
-        check(op, SampleInput(torch.tensor([2.0, 1.0, 2.0]), kwargs=options), got, want)
-
-    run()
-    with pytest.raises(AssertionError, match="one answer"):
-        run(stable=True)
-
-
 def test_the_largest_are_as_many_elements() -> None:
     sample = SampleInput(torch.tensor([2.0, 1.0, 2.0, 2.0]), args=(2,))
     want = torch.topk(sample.input, 2)
