@@ -132,6 +132,9 @@ def test_view_of_complex_and_bool() -> None:
     check(aten.view.dtype, torch.randn(3, 4), torch.complex64)
     check(aten.view.dtype, torch.tensor([True, False]), torch.uint8)
     check(aten.view.dtype, torch.tensor(2.5), torch.int32)
+    check(aten.view.dtype, torch.empty(2, 0, dtype=torch.float64), torch.int64)
+    check(aten.view.dtype, torch.empty(0, 4), torch.complex64)
+    check(aten.view.dtype, torch.empty(0, 4), torch.bool)
 
 
 def test_concatenation() -> None:

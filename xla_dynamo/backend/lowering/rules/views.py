@@ -45,7 +45,11 @@ def flatten(x: jax.Array, start: int = 0, end: int = -1) -> jax.Array:
 @lower(aten.view.dtype, aten.view_copy.dtype)
 def view_dtype(x: jax.Array, dtype: torch.dtype) -> jax.Array:
     """The same bytes as another dtype; the last dim grows or shrinks with its width."""
-    return _bits_as(_as_bits(x), to_numpy(dtype), x.shape)
+    target = to_numpy(dtype)
+    if x.size == 0:
+        last = x.shape[-1] * x.dtype.itemsize // target.itemsize
+        return jnp.zeros((*x.shape[:-1], last), target)
+    return _bits_as(_as_bits(x), target, x.shape)
 
 
 def _as_bits(x: jax.Array) -> jax.Array:
