@@ -129,6 +129,15 @@ def test_a_fallback_between_parts_of_a_window_leaves_the_rest_on_the_device() ->
     assert_same([before, kept, after], [X * 3, torch.tensor([9.0, 6.0, 9.0]), torch.tensor(28.5)])
 
 
+def test_repeats_of_a_known_total_stay_on_the_device() -> None:
+    repeats = torch.tensor([2, 0, 3])
+
+    def repeat(x: Tensor, repeats: Tensor) -> Tensor:
+        return torch.repeat_interleave(x, repeats, dim=1, output_size=5) + 1
+
+    assert_lockstep(repeat, X, repeats)  # FallbackWarning is an error
+
+
 def test_nothing_is_counted_where_nothing_falls_back() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -78,7 +78,7 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
 
 
 def _infer(op: Op, args: Any, kwargs: Any) -> Any:
-    if _depends_on_values(op, args):
+    if _depends_on_values(op, args, kwargs):
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
     # PyTorch has no shape inference for the gradients of whole products.
@@ -101,7 +101,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
         return EAGER  # only PyTorch's inference fails
 
 
-def _depends_on_values(op: Op, args: Any) -> bool:
+def _depends_on_values(op: Op, args: Any, kwargs: Any) -> bool:
     tags = op.func.tags
     if torch.Tag.data_dependent_output in tags:
         return True
@@ -110,7 +110,7 @@ def _depends_on_values(op: Op, args: Any) -> bool:
     if op.func is torch.ops.aten.index.Tensor:
         masks = (torch.bool, torch.uint8)
         return any(index is not None and index.dtype in masks for index in args[1])
-    return True
+    return kwargs.get("output_size") is None  # repeat_interleave may be told
 
 
 def _faked(leaf: Any) -> Any:
