@@ -6,6 +6,7 @@ grid_sample in 3d, say), its decomposition may still be lowered.
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Callable, Hashable
@@ -53,9 +54,13 @@ def _function_of(op: Any) -> Callable[..., Any] | None:
 
 def _replace_if_traceable(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
     try:
-        return replace(graph, node, function)
+        return replace(graph, node, _functional(function))
     except Exception:  # it reads a scale, for one
         return False
+
+
+# A function that fills what it returns, as one that does not.
+_functional = functools.cache(functools.partial(torch.func.functionalize, remove="mutations"))
 
 
 def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
