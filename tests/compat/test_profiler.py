@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -77,6 +79,19 @@ def test_a_trace_is_written(tmp_path: Path) -> None:
     assert b"train_step" in path.read_bytes()
     with pytest.raises(RuntimeError, match="No profile started"):
         xp.stop_trace()
+
+
+def test_another_libtpu_than_jax_goes_with_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "libtpu", ModuleType("libtpu"))
+    installed = metadata.version
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "0.0.1" if name == "libtpu" else installed(name)
+    )
+    for start in (lambda: xp.start_trace(tmp_path), lambda: xp.start_server(free_port())):
+        with pytest.raises(xla_dynamo.XlaDynamoError, match=r"libtpu 0\.0\.1 is.*jax\[tpu\]"):
+            start()
 
 
 def free_port() -> int:

@@ -49,7 +49,7 @@ metrics: dict[str, Metric] = {}
 launches: dict[State, int] = {}
 on_compile: list[Callable[[Window, Program, Any], None]] = []
 on_launch: list[Callable[[Window, Program], None]] = []
-_watches: dict[Window, Watch] = {}
+_watches: dict[int, Watch] = {}  # by the number of the device
 _thread = threading.local()  # start: when the thread's last graph was launched
 _now = time.time
 
@@ -152,7 +152,8 @@ def graph_launched(window: Window, results: Sequence[Any]) -> None:
 
 
 def _watch(window: Window) -> Watch:
-    return _watches.get(window) or _watches.setdefault(window, Watch(_executed))
+    device = window.device.index
+    return _watches.get(device) or _watches.setdefault(device, Watch(_executed))
 
 
 def _executed(nanoseconds: int) -> None:

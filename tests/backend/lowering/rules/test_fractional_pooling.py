@@ -15,7 +15,7 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rank", [2, 3])
 def test_samples(rank: int, dtype: torch.dtype) -> None:
-    assert check_samples(f"nn.functional.fractional_max_pool{rank}d", dtype, limit=10_000, every=3)
+    assert check_samples(f"nn.functional.fractional_max_pool{rank}d", dtype, limit=10_000, every=11)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -6,12 +6,15 @@ A region costs nothing to speak of until a server or a trace was started.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import functools
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any
 
 from xla_dynamo.compat import barrier
@@ -36,11 +39,13 @@ def start_server(port: int, only_on_master: bool = True) -> ProfilerServer:
 
     Raises:
         RuntimeError: a server runs already, or the port is invalid.
+        XlaDynamoError: a libtpu is loaded that this jax cannot profile with.
     """
     import jax
 
     if not 0 < port < 65_536:
         raise RuntimeError(f"{port} is not a port: 1 to 65535")
+    _refuse_other_libtpu()
     try:
         jax.profiler.start_server(port)
     except ValueError as error:
@@ -106,6 +111,7 @@ def start_trace(
 
     Raises:
         RuntimeError: a profile is being taken.
+        XlaDynamoError: a libtpu is loaded that this jax cannot profile with.
     """
     import jax
 
@@ -113,11 +119,25 @@ def start_trace(
     with _lock:
         if _tracing:
             raise RuntimeError("Profile has already been started. Only one profile may be run.")
+        _refuse_other_libtpu()
         options = jax.profiler.ProfileOptions()
         options.host_tracer_level = host_tracer_level
         options.device_tracer_level = device_tracer_level
         jax.profiler.start_trace(log_dir, profiler_options=options)
         _tracing = True
+
+
+def _refuse_other_libtpu() -> None:
+    """jaxlib and libtpu share a C struct of the profiler: another size of it ends the process."""
+    if "libtpu" not in sys.modules:
+        return
+    have, needs = metadata.version("libtpu"), metadata.requires("jax") or []
+    pins = [need.split(";")[0].strip() for need in needs if need.startswith("libtpu==")]
+    if pins and not any(fnmatch.fnmatchcase(f"libtpu=={have}", pin) for pin in pins):
+        raise XlaDynamoError(
+            f"libtpu {have} is loaded, and jax {metadata.version('jax')} can profile with "
+            f"{pins[0]} only. pip install 'jax[tpu]' installs it."
+        )
 
 
 def stop_trace() -> None:
