@@ -327,6 +327,18 @@ def test_data_shares_memory_and_can_be_replaced() -> None:
     assert_lockstep(chain, torch.arange(6.0).reshape(2, 3))
 
 
+@pytest.mark.parametrize("size", [(6,), (3, 2), (2, 2), (1,), (0, 4), ()])
+def test_resize_as(size: tuple[int, ...]) -> None:
+    other = torch.zeros(size)
+
+    def chain(x: Tensor) -> list[Tensor]:
+        return [(x * 2).resize_as_(other.to(x.device)), (x + 1).resize_(size)]
+
+    assert_lockstep(chain, torch.arange(6.0).reshape(2, 3))
+    grown = torch.arange(6.0, device=XLA).resize_as_(torch.zeros(4, 2, device=XLA))
+    assert_same(grown[:3], torch.arange(6.0).reshape(3, 2))
+
+
 def test_set_and_resize() -> None:
     def chain(x: Tensor) -> list[Tensor]:
         grown = torch.empty(0, device=x.device)

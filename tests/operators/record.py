@@ -56,7 +56,9 @@ class Row:
 
 def brief(reason: str) -> str:
     """A reason without what differs from run to run: addresses, lines, and long advice."""
-    text = re.split(r" Explanation: | Hint: | from user code| Set TORCH| For more info", reason)[0]
+    text = re.split(
+        r" Explanation: | Hint: | from user code| \(at | Set TORCH| For more info", reason
+    )[0]
     text = re.sub(r"0x[0-9a-f]+", "0x…", text)
     text = re.sub(r'File "[^"]*", line \d+', "", text)
     return " ".join(text.split())[:240]

@@ -83,3 +83,4 @@ def test_reasons_are_brief() -> None:
     assert (
         brief("Data dependent operator Explanation: long Hint: more") == "Data dependent operator"
     )
+    assert brief("no such dtype. Convert it. (at a.py:7 (x.to(y)))") == "no such dtype. Convert it."

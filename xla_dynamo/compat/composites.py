@@ -7,7 +7,8 @@ own. They are taken apart when a window is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,10 +32,25 @@ def _taken_apart(op: Any) -> Callable[..., Any]:
     return run
 
 
+def _resize(x: torch.Tensor, size: Sequence[int], memory_format: Any = None) -> torch.Tensor:
+    """The first elements of `x` in its order; what is beyond them is not specified: zeros."""
+    flat = x.reshape(-1)
+    missing = math.prod(size) - flat.numel()
+    if missing > 0:
+        return torch.constant_pad_nd(flat, (0, missing)).view(size)
+    return flat[: flat.numel() + missing].view(size)
+
+
+def _resize_as(x: torch.Tensor, other: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
+    return _resize(x, other.shape)
+
+
 # op -> the function whose trace replaces it in a window's graph.
 COMPOSITES: dict[Any, Callable[..., Any]] = {
     **{op: _taken_apart(op) for op in _WHOLE},
     **PRODUCT_DECOMPOSITIONS,
+    aten.resize.default: _resize,
+    aten.resize_as.default: _resize_as,
 }
 
 

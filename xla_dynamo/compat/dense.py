@@ -33,12 +33,11 @@ def refuse(layout: torch.layout, dtype: torch.dtype, func: Any = None) -> Unsupp
     from . import explain  # it imports what imports this
 
     kind = str(dtype if layout is torch.strided else layout).removeprefix("torch.")
-    what = (
-        "A" if func is None else f"{explain.op_name(func)}: a"
-    ) + f" {kind} tensor cannot be on an xla device"
+    whose = "" if func is None else f"{explain.op_name(func)}: "
+    why = "XLA has no such dtype" if layout is torch.strided else "XLA's arrays are dense"
     return UnsupportedOp(
-        f"{what} (at {explain.where(user_place())}): XLA's arrays are dense"
-        f"{'' if layout is not torch.strided else ', and have no such dtype'}. {_remedy(layout)}"
+        f"{whose}a {kind} tensor cannot be on an xla device: {why}. {_remedy(layout)} "
+        f"(at {explain.where(user_place())})"
     )
 
 
