@@ -164,6 +164,8 @@ def test_interrupt_during_a_compile() -> None:
         import torch_xla.core.xla_model as xm
         from xla_dynamo.backend.runtime import pjrt
 
+        # A shell that starts a command in the background lets it ignore Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         x = torch.arange(4.0, device="xla:0")
         y = x * 2 + 1
         compile = pjrt.compile
