@@ -39,6 +39,7 @@ REFUSED: dict[str, tuple[str, Callable[[Tensor], object]]] = {
         ),
     ),
     "half of a complex": ("complex32", lambda x: x.chalf()),
+    "quantize": ("qint8", lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.qint8)),
     "complex32.to": ("complex32", lambda x: X.chalf().to(XLA)),
 }
 

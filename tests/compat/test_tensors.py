@@ -318,3 +318,16 @@ def test_ctc_loss_takes_targets_and_lengths_of_either_device(reduction: str, mov
 
     with pytest.warns(xla_dynamo.FallbackWarning, match="_ctc_loss"):
         assert_lockstep(chain, log_probs.requires_grad_(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_gradient_of_integers_is_promoted() -> None:
+    grad, x = torch.arange(4), torch.tensor([0.2, 0.5, 0.7, 1.0])
+    assert_lockstep(lambda g, x: torch.ops.aten.threshold_backward(g, x, 0.5), grad, x)
+
+
+@pytest.mark.parametrize("where", [torch.tensor([1, 2]), torch.tensor(2)])
+def test_tensor_split_takes_indices_of_either_device(where: Tensor) -> None:
+    def chain(x: Tensor) -> list[Tensor]:
+        return [*x.tensor_split(where.to(x.device), 1), *torch.tensor_split(x, where)]
+
+    assert_lockstep(chain, X)

@@ -39,11 +39,21 @@ def _frozen_batch_norm(
     return native_batch_norm_helper(x, weight, bias, mean, var, False, momentum, eps, False)[:3]
 
 
+def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: complex) -> torch.Tensor:
+    return torch.where(x <= threshold, 0, grad.to(torch.result_type(grad, x)))
+
+
+# PyTorch's decomposition, and with it its shape inference, forgets to promote.
+PROMOTING: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.threshold_backward.default: _threshold_backward
+}
+
+
 @functools.cache
 def core() -> dict[Any, Callable[..., Any]]:
     """PyTorch's core decompositions, less those that are wrong."""
     right = {op: how for op, how in core_aten_decompositions().items() if op not in _WRONG}
-    return {**right, _FROZEN: _frozen_batch_norm}
+    return {**right, _FROZEN: _frozen_batch_norm, **PROMOTING}
 
 
 @functools.cache

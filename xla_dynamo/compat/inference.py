@@ -19,6 +19,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.decompositions import PROMOTING
+from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.errors import UnsupportedOp
 
@@ -81,11 +83,12 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args, kwargs):
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
-    # PyTorch has no shape inference for the gradients of whole products.
-    function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or op.func
+    # PyTorch has no shape inference for the gradients of whole products, and wrong ones for some.
+    function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or PROMOTING.get(op.func) or op.func
     try:
         with _quietly, mode:
             result = function(*fake_args, **fake_kwargs)
+        _refuse_dtypes(op, args, kwargs)
         return _metas(result, op)
     except UnsupportedOp:
         raise
@@ -99,6 +102,13 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     except Exception:
         _raise_as_eager(op, args, kwargs)
         return EAGER  # only PyTorch's inference fails
+
+
+def _refuse_dtypes(op: Op, args: Any, kwargs: Any) -> None:
+    """Raise for a result whose dtype XLA has not: shape inference does not know quantized ones."""
+    for leaf in pytree.tree_leaves((list(args), dict(kwargs))):
+        if isinstance(leaf, torch.dtype) and not dtypes.is_supported(leaf):
+            raise dense.refuse(torch.strided, leaf, op.func)
 
 
 def _depends_on_values(op: Op, args: Any, kwargs: Any) -> bool:

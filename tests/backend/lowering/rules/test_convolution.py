@@ -110,3 +110,9 @@ def test_output_mask(wanted):
     assert [out is not None for out in actual] == args[-1]
     expected = aten.convolution_backward.default(*args)[wanted]
     torch.testing.assert_close(actual[wanted], expected)
+
+
+@pytest.mark.parametrize("pad", [0, 2])
+def test_sequences(pad):
+    x, weight, bias = torch.randn(9, 2, 3), torch.randn(4, 3, 5), torch.randn(5)
+    check(aten.conv_tbc.default, x, weight, bias, pad)

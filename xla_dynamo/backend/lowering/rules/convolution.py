@@ -72,6 +72,14 @@ def convolution_by_library(*arguments: Any) -> Array:
     return convolution(*arguments[:9])
 
 
+@lower(aten.conv_tbc.default)
+def convolution_of_sequences(x: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
+    """Over time, with `x` (time, batch, channels) and `weight` (time, in, out)."""
+    settings = ([1], [pad], [1], False, [0], 1)
+    x, weight = x.transpose(1, 2, 0), weight.transpose(2, 1, 0)
+    return convolution(x, weight, bias, *settings).transpose(2, 0, 1)
+
+
 @lower(aten.convolution_backward.default)
 def convolution_backward(
     grad: Array,
