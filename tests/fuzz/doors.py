@@ -91,7 +91,7 @@ def _gradients(
     roots = [root for mine, _ in pairs for root in mine]
     leaves = [leaf for _, mine in pairs for leaf in mine]
     if not roots or not leaves:
-        return [[] for _ in programs]
+        return [[None for _ in mine] for _, mine in pairs]
     flat = iter(torch.autograd.grad(roots, leaves, weights(roots), allow_unused=True))
     return [[next(flat) for _ in mine] for _, mine in pairs]
 

@@ -183,6 +183,12 @@ FOUND = {
         ("z", "x"),
         gradient=True,
     ),
+    "as_strided of a view that became a parameter": Program(
+        ("x = torch.ones(2, 3, dtype=torch.float64, device=device).view(6).requires_grad_()",),
+        ("y = x.as_strided((2, 2), (1, 1), 1)",),
+        ("y",),
+        gradient=True,
+    ),
     "nan == nan, of one tensor": Program(
         ("x = torch.tensor([nan, inf, 1.0], dtype=torch.float64, device=device)",),
         ("y = x == x", "z = torch.isfinite(x.sin())"),

@@ -40,13 +40,14 @@ def register_strided(library: torch.library.Library, slow: Callable[..., Any]) -
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
     """The dense tensor whose memory a tensor addresses: itself, or what it is a view of."""
     base = tensor._base if tensor._is_view() else None
-    if base is not None:
+    # A view that became a parameter has a gradient that its base has no part in.
+    if base is not None and base.requires_grad >= tensor.requires_grad:
         return base if base.dtype is tensor.dtype else base.reshape(-1).view(tensor.dtype)
     if all(type(step).__name__.startswith(_WHOLE) for step in view_of(tensor)):
         return tensor
     raise RuntimeError(
-        "as_strided: what the .detach(), .data or .view(dtype) of a part of a tensor on an xla "
-        "device has for memory is not known; index the tensor instead"
+        "as_strided: what the .detach(), .data, .requires_grad_() or .view(dtype) of a part of a "
+        "tensor on an xla device has for memory is not known; index the tensor instead"
     )
 
 
