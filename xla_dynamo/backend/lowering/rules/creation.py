@@ -64,7 +64,12 @@ def _check_dense(size: Sequence[int], stride: Sequence[int]) -> None:
         expected *= n
 
 
-@lower(aten.zeros.default, aten.empty.memory_format, aten.empty_permuted.default)
+@lower(
+    aten.zeros.default,
+    aten._efficientzerotensor.default,  # a gradient that is zero everywhere, such as that of sgn
+    aten.empty.memory_format,
+    aten.empty_permuted.default,
+)
 def zeros(
     size: Sequence[int], _layout: Sequence[int] = (), *, dtype: Dtype = None, **_: Any
 ) -> jax.Array:
