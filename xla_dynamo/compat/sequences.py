@@ -10,12 +10,14 @@ from __future__ import annotations
 import torch
 
 aten = torch.ops.aten
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def register_sequences(library: torch.library.Library) -> None:
     """Register the kernels for dispatch key AutogradXLA."""
     library.impl("_pack_padded_sequence", pack_padded_sequence)
     library.impl("ctc_loss.Tensor", ctc_loss)
+    library.impl("tensor_split.tensor_indices_or_sections", tensor_split)
 
 
 def pack_padded_sequence(
@@ -65,5 +67,13 @@ def ctc_loss(
     """PyTorch's ctc_loss, with targets and lengths moved to the device of `log_probs`."""
     device = log_probs.device
     lengths = (input_lengths.to(device), target_lengths.to(device))
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return aten.ctc_loss.Tensor._op_dk(composite, log_probs, targets.to(device), *lengths, *options)
+    op = aten.ctc_loss.Tensor
+    return op._op_dk(_COMPOSITE, log_probs, targets.to(device), *lengths, *options)
+
+
+def tensor_split(
+    input: torch.Tensor, indices_or_sections: torch.Tensor, dim: int = 0
+) -> list[torch.Tensor]:
+    """PyTorch's tensor_split; where to split is read, if it is on the device."""
+    op = aten.tensor_split.tensor_indices_or_sections
+    return op._op_dk(_COMPOSITE, input, indices_or_sections.cpu(), dim)
