@@ -86,3 +86,8 @@ def test_scaled(rows: bool, dtype: torch.dtype) -> None:
     got = compiled(x, y, *scales, bias)
     exact = scales[0] * scales[1] * (x.double() @ y.double()) + (0 if bias is None else bias)
     torch.testing.assert_close(got, exact.float())
+
+
+def test_trilinear_of_a_dim_that_all_miss() -> None:
+    x, y, z = torch.randn(3, 2, 3, 6)
+    check(aten._trilinear.default, x, y, z, [0], [0], [0], [2])

@@ -157,8 +157,14 @@ def trilinear(
         "".join(chr(ord("a") + axis) for axis in axes if axis not in expanded)
         for expanded in (expand1, expand2, expand3)
     ]
-    result = "".join(chr(ord("a") + axis) for axis in axes if axis not in sumdim)
-    return jnp.einsum(f"{','.join(letters)}->{result}", x, y, z)
+    kept = [chr(ord("a") + axis) for axis in axes if axis not in sumdim]
+    found = set("".join(letters))
+    present = "".join(letter for letter in kept if letter in found)
+    total = jnp.einsum(f"{','.join(letters)}->{present}", x, y, z)
+    for axis, letter in enumerate(kept):
+        if letter not in found:  # eager takes a dim that all miss for an empty one
+            total = jnp.expand_dims(total, axis)[(slice(None),) * axis + (slice(0),)]
+    return total
 
 
 def _accumulate(bias: jax.Array, value: jax.Array, beta: Number, alpha: Number) -> jax.Array:
