@@ -100,8 +100,32 @@ def test_dtypes(name, dtype):
             torch.testing.assert_close(run(function, *args), exact)
 
 
-def test_integers():
+def test_bytes_by_nearest():
     x = torch.randint(0, 255, (1, 3, 4, 4), dtype=torch.uint8)
     check(aten.upsample_nearest2d.default, x, [8, 6])
+
+
+@pytest.mark.parametrize("size", [[8, 6], [3, 4], [1, 5]])
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "upsample_bilinear2d",
+        "upsample_bicubic2d",
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+    ],
+)
+def test_bytes_in_fixed_point(name, align_corners, size):
+    x = torch.randint(0, 256, (2, 3, 7, 5), dtype=torch.uint8)
+    check(getattr(aten, name).default, x, size, align_corners)
+
+
+def test_bytes_by_a_scale():
+    x = torch.randint(0, 256, (1, 5, 6, 7), dtype=torch.uint8)
+    check(aten.upsample_bilinear2d.vec, x, None, False, [1.7, 0.6])
+
+
+def test_other_integers_are_refused():
     with pytest.raises(Unsupported, match="integers"):
-        run(aten.upsample_bilinear2d.default, x, [8, 6], False)
+        run(aten.upsample_linear1d.default, torch.ones(1, 3, 4, dtype=torch.uint8), [8], False)

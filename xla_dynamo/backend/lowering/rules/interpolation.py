@@ -36,6 +36,9 @@ def upsample(
     align_corners: bool,
     *scales: float | None,
 ) -> Array:
+    if rank == 2 and x.dtype == np.uint8:
+        wide = np.dtype(np.float64)
+        return _bytes(x, _taps(taps_of, x.shape[-2:], output_size, align_corners, scales, wide))
     dtype, x = x.dtype, _floating(x)
     taps = _taps(taps_of, x.shape[-rank:], output_size, align_corners, scales, x.dtype)
     matrices = [_matrix(t, n) for t, n in zip(taps, x.shape[-rank:], strict=True)]
@@ -178,6 +181,23 @@ def _by_taps(x: Array, taps: Sequence[Taps]) -> Array:
             start=jnp.zeros((), x.dtype),
         )
     return x
+
+
+def _bytes(x: Array, taps: Sequence[Taps]) -> Array:
+    """Eager's fixed point for images of bytes: 16-bit weights, and a rounding after each axis."""
+    for axis in reversed(range(len(taps))):
+        dim = x.ndim - len(taps) + axis
+        weights, bits = _fixed_point(_matrix(taps[axis], x.shape[dim]))
+        total = jnp.moveaxis(jnp.tensordot(x.astype(np.int32), weights, (dim, 1)), -1, dim)
+        x = jnp.clip((total + (1 << (bits - 1))) >> bits, 0, 255)
+    return x.astype(np.uint8)
+
+
+def _fixed_point(weights: np.ndarray) -> tuple[np.ndarray, int]:
+    """int32 weights, and how many bits of them are fractional: as many as keep 15 in all."""
+    largest = weights.max(initial=0)
+    bits = next((b for b in range(22) if int(0.5 + largest * (2 << b)) >= 1 << 15), 22)
+    return np.trunc(weights * (1 << bits) + np.copysign(0.5, weights)).astype(np.int32), bits
 
 
 def _floating(x: Array) -> Array:
