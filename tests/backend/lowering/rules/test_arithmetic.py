@@ -179,3 +179,12 @@ def test_membership() -> None:
         check(aten.isin.Tensor_Tensor, x, tests, invert=True)
     check(aten.isin.Tensor_Scalar, x, 3)
     check(aten.isin.Tensor_Tensor, FIRST, torch.arange(-40.0, 40.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_16_bit_quotient_by_a_constant_is_rounded_once(dtype: torch.dtype) -> None:
+    """A product with the constant's 16-bit reciprocal would be a unit off."""
+    x = torch.linspace(-200, 200, 999).to(dtype)
+    compiled = torch.compile(lambda x: (x / 5, x / 3), backend="xla", fullgraph=True)
+    for quotient, divisor in zip(compiled(x), (5, 3), strict=True):
+        assert torch.equal(quotient, x / divisor)
