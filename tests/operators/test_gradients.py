@@ -1,0 +1,25 @@
+"""A shard of the sweep: every operator's float32 gradients must come out as the record says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.operators.cases import Case, cases
+from tests.operators.pool import Worker
+from tests.operators.shard import assert_as_recorded
+
+SAMPLES = 2
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    worker = Worker("compile", timeout=120)
+    yield worker
+    worker.stop()
+
+
+@pytest.mark.parametrize("case", cases(["float32"], ["backward"]), ids=str)
+def test_comes_out_as_recorded(case: Case, worker: Worker) -> None:
+    assert_as_recorded(case, worker, SAMPLES)
