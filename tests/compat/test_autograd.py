@@ -271,3 +271,11 @@ def test_inference_mode() -> None:
     assert y.is_inference()
     expected = copy.deepcopy(module).cpu()(X) + 1
     torch.testing.assert_close(y.cpu(), expected.detach())
+
+
+@pytest.mark.parametrize("shapes", [((5, 5, 0), (0, 5)), ((0, 2, 3), (3, 4)), ((2, 3, 4), (4, 0))])
+def test_gradients_of_empty_products(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    def chain(x: Tensor, y: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad((x @ y).sum(), (x, y)))
+
+    assert_lockstep(chain, *(torch.ones(shape).requires_grad_() for shape in shapes))

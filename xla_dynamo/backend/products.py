@@ -44,8 +44,7 @@ def matmul_backward(
 
 def _right_gradient(grad: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if right.dim() == 2 and left.dim() > 2:  # one product instead of a batch that is summed
-        rows = left.reshape(-1, left.shape[-1])
-        return _adjoint(rows).mm(grad.reshape(-1, grad.shape[-1]))
+        return _adjoint(left.flatten(0, -2)).mm(grad.flatten(0, -2))  # also of no elements
     return _summed(torch.matmul(_adjoint(left), grad), right)
 
 
