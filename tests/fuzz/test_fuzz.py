@@ -189,6 +189,11 @@ FOUND = {
         ("y",),
         gradient=True,
     ),
+    "a diagonal of nothing": Program(
+        ("x = torch.empty(0, 2, 2, dtype=torch.float64, device=device)",),
+        ("y = x.neg()", "z = y.diagonal(2, -3, 2)"),
+        ("y", "z"),
+    ),
     "nan == nan, of one tensor": Program(
         ("x = torch.tensor([nan, inf, 1.0], dtype=torch.float64, device=device)",),
         ("y = x == x", "z = torch.isfinite(x.sin())"),

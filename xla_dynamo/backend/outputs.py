@@ -108,7 +108,8 @@ def _unexpanded(node: Node) -> Node:
 def _view(result: Node, base: Node) -> View:
     value = result.meta["val"]
     offset = value.storage_offset() - base.meta["val"].storage_offset()
-    return tuple(value.shape), value.stride(), offset
+    # Without elements there is no place, and PyTorch's diagonal gives one before the beginning.
+    return tuple(value.shape), value.stride(), offset if value.numel() else 0
 
 
 def is_dense(value: torch.Tensor) -> bool:
