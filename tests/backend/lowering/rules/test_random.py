@@ -180,3 +180,12 @@ def test_draws_cost_no_memory_but_the_result():
     like = jax.ShapeDtypeStruct((1000, 1000), np.float32)
     compiled = jax.jit(random.normal_functional).lower(key, like).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 1000
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_the_mean_of_complex_normals_is_that_of_either_part(dtype):
+    x = torch.empty(4000, dtype=dtype)
+    drawn = torch.compile(lambda x: x.normal_(-2, 0.5), backend="xla")(x)
+    for part in (drawn.real, drawn.imag):
+        assert abs(part.mean() + 2) < 0.05
+        assert abs(part.std() - 0.5 / 2**0.5) < 0.03

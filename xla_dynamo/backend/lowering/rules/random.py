@@ -95,7 +95,7 @@ def normal_functional(
 ) -> jax.Array:
     refuse_generator(generator)
     if x.dtype.kind == "c":
-        return _factory(random_bits.normal, key, x.shape, dtypes.to_torch(x.dtype)) * std + mean
+        return normal_float_float(key, mean, std, x.shape, dtype=dtypes.to_torch(x.dtype))
     return random_bits.normal(key, x.shape, x.dtype) * std + mean
 
 
@@ -130,7 +130,9 @@ def normal_float_float(
     **_: Any,
 ) -> jax.Array:
     refuse_generator(generator)
-    return _factory(random_bits.normal, key, size, dtype) * std + mean
+    drawn = _factory(random_bits.normal, key, size, dtype) * std
+    # The mean is that of the real part, and of the imaginary one.
+    return drawn + (mean * (1 + 1j) if drawn.dtype.kind == "c" else mean)
 
 
 @lower_random(aten.log_normal.default)
