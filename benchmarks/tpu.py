@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +62,10 @@ class Comparison:
 
     def ratio(self, measure: str) -> float:
         """Ours divided by JAX's, of "flops", "bytes_accessed", "temporary", ..."""
-        return getattr(self.ours, measure) / getattr(self.theirs, measure)
+        ours, theirs = getattr(self.ours, measure), getattr(self.theirs, measure)
+        if not theirs:
+            return math.inf if ours else 1.0
+        return ours / theirs
 
     def record(self) -> dict[str, Any]:
         ratios = {f"{measure}_ratio": round(self.ratio(measure), 4) for measure in _MEASURES}

@@ -11,7 +11,24 @@ from tests.operators.publish import EXPECTED, PAGE, expected, failures, page, to
 from tests.operators.record import Row, brief, load, merge, save
 
 # The columns of the page that the sweep has been run for: door, direction, dtype.
-PUBLISHED = ["compile forward float32"]
+PUBLISHED = [
+    *(
+        f"compile forward {dtype}"
+        for dtype in (
+            "float32",
+            "bfloat16",
+            "float16",
+            "int64",
+            "uint8",
+            "bool",
+            "complex64",
+            "complex128",
+        )
+    ),
+    "compile backward float32",
+    "compile backward float64",
+    "lazy forward float32",
+]
 
 
 def test_the_page_is_current() -> None:
