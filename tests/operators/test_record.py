@@ -6,25 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.operators.cases import cases
+from tests.operators.cases import DTYPES, cases
 from tests.operators.publish import EXPECTED, PAGE, expected, failures, page, toml
 from tests.operators.record import Row, brief, load, merge, save
 
 # The columns of the page that the sweep has been run for: door, direction, dtype.
 PUBLISHED = [
-    *(
-        f"compile forward {dtype}"
-        for dtype in (
-            "float32",
-            "bfloat16",
-            "float16",
-            "int64",
-            "uint8",
-            "bool",
-            "complex64",
-            "complex128",
-        )
-    ),
+    *(f"compile forward {dtype}" for dtype in DTYPES),
     "compile backward float32",
     "compile backward float64",
     "lazy forward float32",
