@@ -147,3 +147,13 @@ def test_nothing_is_counted_where_nothing_falls_back() -> None:
         [],
         ["aten::_local_scalar_dense"],
     )
+
+
+def test_conjugates_inside_an_op_on_the_cpu() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 4, 3, dtype=torch.complex64), torch.randn(2, 4, 3, dtype=torch.complex64)
+    want = torch.linalg.lstsq(a, b, driver="gels")
+    with pytest.warns(xla_dynamo.FallbackWarning, match="linalg_lstsq"):
+        got = torch.linalg.lstsq(a.to("xla:0"), b.to("xla:0"), driver="gels")
+    torch.testing.assert_close(got.residuals.cpu(), want.residuals)
+    torch.testing.assert_close(got.solution.cpu(), want.solution)

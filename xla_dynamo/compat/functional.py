@@ -5,7 +5,8 @@ Private API of torch, met here alone; seen on 2.13 (and, as a prototype, on 2.9 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,3 +29,20 @@ view_of: Callable[[torch.Tensor], Sequence[Any]] = (
 same_view: Callable[[torch.Tensor, Sequence[Any]], torch.Tensor] = (
     _torch._C._functionalization.apply_view_meta_sequence
 )
+
+
+_LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
+
+
+@contextlib.contextmanager
+def honouring_lazy_bits() -> Iterator[None]:
+    """Kernels of the CPU see conj() and imag's sign in the block.
+
+    Below a kernel in Python PyTorch leaves these keys out: `x * x.conj()` would be x squared.
+    """
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in _LAZY_BITS:
+        excluded = excluded.remove(key)
+    included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded):
+        yield

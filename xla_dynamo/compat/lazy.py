@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from . import dense, execute, inference, metrics
+from .functional import honouring_lazy_bits
 from .ops import OPS, Op, describe, handles
 from .place import user_place
 from .values import Leaf, Value, leaf, meta
@@ -98,7 +99,9 @@ def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
         return leaf(execute.upload(window, result))
 
     args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
-    results = pytree.tree_map(to_device, op.func(*args, **kwargs))
+    with honouring_lazy_bits():
+        results = op.func(*args, **kwargs)
+    results = pytree.tree_map(to_device, results)
     metrics.fallback(op.func, user_place())
     return results
 
