@@ -15,7 +15,10 @@ PUBLISHED = [
     *(f"compile forward {dtype}" for dtype in DTYPES),
     "compile backward float32",
     "compile backward float64",
-    "lazy forward float32",
+    *(
+        f"lazy forward {dtype}"
+        for dtype in ("float32", "bfloat16", "int64", "uint8", "bool", "complex64")
+    ),
 ]
 
 
