@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.operators.cases import Case, cases, shard
 from tests.operators.pool import Worker
 from tests.operators.shard import assert_as_recorded
 
+DOOR = "lazy"
 SAMPLES = 3
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    worker = Worker("lazy", timeout=120)
-    yield worker
-    worker.stop()
 
 
 @pytest.mark.parametrize("case", shard(cases(["float32"], ["forward"]), "4/6"), ids=str)

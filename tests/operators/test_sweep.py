@@ -6,22 +6,14 @@ Gradients are in test_gradients.py, so that two processes can share the work. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.operators.cases import Case, cases
 from tests.operators.pool import Worker
 from tests.operators.shard import assert_as_recorded
 
+DOOR = "compile"
 SAMPLES = 4
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    worker = Worker("compile", timeout=120)
-    yield worker
-    worker.stop()
 
 
 @pytest.mark.parametrize("case", cases(["float32"], ["forward"]), ids=str)
