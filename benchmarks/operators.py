@@ -1,0 +1,243 @@
+"""Single ops against the same ops by hand in JAX, on the CPU: `python -m benchmarks.operators`.
+
+Each torch function of operator_cases.py is compiled by torch.compile(backend="xla") with its
+gradients; what is timed are the executables alone, on arrays that are on the device already, beside
+that of jax.jit of the hand-written function, both on one client. (benchmarks/overhead.py measures
+what a call costs beyond that.) Results are compared before anything is timed. Both sides take turns in one process, and the
+least time of each is its time: other load on the machine only ever adds. A ratio below 1 is faster
+than JAX. Writes docs/speed.md, the README's summary and benchmarks/operator_results.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from rich.progress import track
+
+from xla_dynamo.backend import launch
+from xla_dynamo.backend.runtime import pjrt
+
+from .operator_cases import Case, Index, cases
+
+LIMIT = 1.1
+# Seconds of measuring: of every case, and at most, of one above the limit.
+SECONDS, MOST_SECONDS = 1.0, 4.0
+# glibc's mallopt.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Milliseconds of the executables of one case."""
+
+    family: str
+    name: str
+    what: str
+    ours: float
+    jax: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.jax
+
+
+def measure(case: Case) -> Result:
+    """Compile both sides, compare their results, time them.
+
+    Raises:
+        AssertionError: the results differ.
+        UnsupportedOp: the op is not compiled.
+    """
+    torch.manual_seed(0)
+    inputs = [_tensor(spec) for spec in case.inputs]
+    ours, result, cotangent = _ours(case, inputs)
+    theirs, expected = _theirs(case, inputs, cotangent)
+    for mine, other in zip(result, expected, strict=True):
+        scale = float(np.abs(other).max(initial=1e-30))
+        np.testing.assert_allclose(mine / scale, other / scale, atol=2e-5, err_msg=str(case))
+    return Result(case.family, case.name, _what(case), *least_milliseconds(ours, theirs))
+
+
+def _what(case: Case) -> str:
+    if not case.gradients:
+        return "forward"
+    return (
+        "forward and gradients"
+        if case.with_forward
+        else "gradient of " + ", ".join(str(position + 1) for position in case.gradients)
+    )
+
+
+def _tensor(spec: tuple[int, ...] | Index) -> torch.Tensor:
+    if not isinstance(spec, Index):
+        return torch.randn(spec)
+    if spec.step:
+        return torch.arange(spec.shape[0]) * spec.step
+    return torch.randint(spec.below, spec.shape)
+
+
+def _flat(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _ours(
+    case: Case, inputs: list[torch.Tensor]
+) -> tuple[Call, list[np.ndarray], torch.Tensor | None]:
+    """The executables as one call, the results, and the gradient of the output that was given."""
+    torch.compiler.reset()
+    options = {"fallback": "error", "disk_cache": False}
+    compiled = torch.compile(case.torch, backend="xla", options=options, dynamic=False)
+    for position in case.gradients:
+        inputs[position].requires_grad_()
+    with _launches() as made:
+        results = [r for r in _flat(compiled(*inputs)) if r is not None]
+        cotangent = None
+        if case.gradients:
+            cotangent = torch.randn(results[0].shape)
+            wanted = [inputs[position] for position in case.gradients]
+            gradients = list(torch.autograd.grad(results[0], wanted, cotangent))
+            results = [results[0], *gradients] if case.with_forward else gradients
+    used = made if case.with_forward else made[-1:]
+
+    def call() -> None:
+        for executable, arrays in used:
+            jax.block_until_ready(executable(*arrays))
+
+    return call, [r.detach().numpy() for r in results], cotangent
+
+
+@contextmanager
+def _launches() -> Iterator[list[tuple[Any, list[jax.Array]]]]:
+    """What is launched inside the block: each executable with its arguments."""
+    made: list[tuple[Any, list[jax.Array]]] = []
+    original = launch.Launch.__call__
+
+    def remember(self: launch.Launch, arguments: list[Any]) -> list[Any]:
+        arrays = [slot.array(arguments[slot.position]) for slot in self._slots]
+        if self._executable is not None:
+            made.append((self._executable, arrays))
+        return original(self, arguments)
+
+    launch.Launch.__call__ = remember  # type: ignore[method-assign]
+    try:
+        yield made
+    finally:
+        launch.Launch.__call__ = original  # type: ignore[method-assign]
+
+
+def _theirs(
+    case: Case, inputs: list[torch.Tensor], cotangent: torch.Tensor | None
+) -> tuple[Call, list[np.ndarray]]:
+    """What jax.jit makes of it, compiled for the client that the other side runs on."""
+    arrays = [jnp.asarray(tensor.detach().numpy()) for tensor in inputs]
+    if cotangent is not None:
+        arrays.append(jnp.asarray(cotangent.numpy()))
+    lowered = jax.jit(_differentiated(case), keep_unused=True).lower(*arrays)
+    device = pjrt.device("cpu")
+    signatures = [
+        [(tuple(a.shape), a.dtype) for a in jax.tree.leaves(side)]
+        for side in (arrays, lowered.out_info)
+    ]
+    executable = pjrt.compile(lowered.compiler_ir("stablehlo"), device, *signatures, {})
+    arrays = [pjrt.put(np.asarray(array), device) for array in arrays]
+    results = [np.asarray(r) for r in executable(*arrays)]
+    return lambda: jax.block_until_ready(executable(*arrays)), results
+
+
+def _differentiated(case: Case) -> Callable[..., Any]:
+    """The JAX function, or what it and its gradients are: XLA drops what is not asked for."""
+    if not case.gradients:
+        return case.jax
+
+    def gradients(*arguments: jax.Array) -> Any:
+        *inputs, cotangent = arguments
+
+        def of_wanted(*wanted: jax.Array) -> jax.Array:
+            filled = dict(zip(case.gradients, wanted, strict=True))
+            return _flat(case.jax(*(filled.get(i, x) for i, x in enumerate(inputs))))[0]
+
+        out, pull = jax.vjp(of_wanted, *(inputs[i] for i in case.gradients))
+        return [out, *pull(cotangent)] if case.with_forward else list(pull(cotangent))
+
+    return gradients
+
+
+def least_milliseconds(ours: Call, theirs: Call) -> tuple[float, float]:
+    """The least time of each, taking turns; longer where the first seems above the limit."""
+    calls = (ours, theirs)
+    best = [min(_time(call, 1) for _ in range(2)) for call in calls]
+    counts = [max(1, int(2.0 / milliseconds)) for milliseconds in best]
+    start, turns = time.perf_counter(), 0
+    while (
+        turns < 5
+        or (spent := time.perf_counter() - start) < SECONDS
+        or (best[0] > (LIMIT - 0.05) * best[1] and spent < MOST_SECONDS)
+    ):
+        for side in (0, 1) if turns % 2 else (1, 0):
+            best[side] = min(best[side], _time(calls[side], counts[side]))
+        turns += 1
+    return best[0], best[1]
+
+
+def _time(call: Call, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count * 1e3
+
+
+def _keep_freed_memory() -> None:
+    """Results take memory that was used before: else the kernel's zeroing of pages is measured."""
+    libc = ctypes.CDLL(None)
+    for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1)):
+        libc.mallopt(parameter, value)
+
+
+def table(results: list[Result]) -> str:
+    """Markdown: every case; those above the limit are bold."""
+    lines = ["| op | what | ours, ms | JAX, ms | ours / JAX |", "|---|---|--:|--:|--:|"]
+    family = ""
+    for one in results:
+        if one.family != family:
+            family = one.family
+            lines.append(f"| **{family}** | | | | |")
+        ratio = f"**{one.ratio:.2f}**" if one.ratio > LIMIT else f"{one.ratio:.2f}"
+        lines.append(f"| {one.name} | {one.what} | {one.ours:.2f} | {one.jax:.2f} | {ratio} |")
+    return "\n".join(lines)
+
+
+def summary(results: list[Result]) -> str:
+    """Markdown: for each family the median and the worst ratio."""
+    lines = [
+        "| family | cases | median ratio | worst ratio | worst case |",
+        "|---|--:|--:|--:|---|",
+    ]
+    for family in dict.fromkeys(one.family for one in results):
+        of_family = sorted((r for r in results if r.family == family), key=lambda r: r.ratio)
+        middle, worst = of_family[len(of_family) // 2], of_family[-1]
+        cells = (family, len(of_family), f"{middle.ratio:.2f}", f"{worst.ratio:.2f}")
+        lines.append(f"| {' | '.join(map(str, cells))} | {worst.name}, {worst.what} |")
+    return "\n".join(lines)
+
+
+def run(pattern: str = "", progress: bool = True) -> list[Result]:
+    """Measure the cases whose "family: name, what" matches `pattern`."""
+    _keep_freed_memory()
+    named = {f"{case.family}: {case.name}, {_what(case)}": case for case in cases()}
+    chosen = [case for name, case in named.items() if re.search(pattern, name)]
+    return [measure(case) for case in track(chosen, "measuring", disable=not progress)]
