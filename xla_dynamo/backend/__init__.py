@@ -37,12 +37,14 @@ def xla(
     from .lowering.registry import draws
     from .program import make_program
     from .recurrent import replace_recurrent
+    from .resizing import keep_resizing_whole
     from .runtime import pjrt
 
     chosen = option_module.parse(options, mode)
     pjrt.device(chosen.platform or pjrt.default_platform())
     replace_recurrent(gm)
     leave_out_empty_dimensions(gm)
+    keep_resizing_whole(gm)
     return aot.compile(
         gm,
         example_inputs,

@@ -1,0 +1,155 @@
+"""F.interpolate compiled as one op: numbers, gradients, strides and sizes of eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from eager import assert_like_eager
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import xla_dynamo
+
+MODES = {
+    1: ["nearest", "nearest-exact", "linear", "area"],
+    2: ["nearest", "nearest-exact", "bilinear", "bicubic", "area"],
+    3: ["nearest", "nearest-exact", "trilinear", "area"],
+}
+IMAGE = {1: (7,), 2: (7, 6), 3: (4, 5, 6)}
+HOW = {
+    "size": {"size": 5},
+    "factor": {"scale_factor": 1.7},
+    "recomputed": {"scale_factor": 0.7, "recompute_scale_factor": True},
+}
+CASES = [(rank, mode) for rank, modes in MODES.items() for mode in modes]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("rank", "mode"), CASES)
+def test_floats(rank: int, mode: str, how: str) -> None:
+    x = torch.randn(2, 3, *IMAGE[rank], requires_grad=True)
+    assert_like_eager(lambda x: functional.interpolate(x, mode=mode, **HOW[how]).square(), x)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_bytes(mode: str, how: str, dynamic: bool) -> None:
+    def resize(x: Tensor) -> Tensor:
+        return functional.interpolate(x, mode=mode, **HOW[how])
+
+    compiled = torch.compile(resize, backend="xla", dynamic=dynamic, fullgraph=True)
+    for height, width in ((9, 6), (13, 4)):
+        x = torch.randint(0, 256, (2, 3, height, width), dtype=torch.uint8)
+        torch.testing.assert_close(compiled(x), resize(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64])
+def test_antialiased(mode: str, align: bool, dtype: torch.dtype) -> None:
+    x = (torch.rand(1, 2, 9, 8, dtype=torch.float64) * 255).to(dtype)
+
+    def resize(x: Tensor) -> Tensor:
+        return functional.interpolate(x, [4, 5], mode=mode, align_corners=align, antialias=True)
+
+    assert_like_eager(resize, x.requires_grad_(x.is_floating_point()))
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+@pytest.mark.parametrize(
+    "function",
+    [functional.upsample, functional.upsample_nearest, functional.upsample_bilinear],
+)
+def test_older_names(function: object) -> None:
+    x = torch.randn(1, 2, 4, 6, requires_grad=True)
+    assert_like_eager(lambda x: function(x, scale_factor=2), x)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_and_16_bits(dtype: torch.dtype) -> None:
+    def resize(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype):
+            wide = functional.interpolate(x, scale_factor=2, mode="bilinear")
+        return wide + functional.interpolate(x.to(dtype), scale_factor=2, mode="bicubic")
+
+    assert_like_eager(resize, torch.randn(1, 2, 5, 4, requires_grad=True))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_sizes_that_change(mode: str) -> None:
+    def like(x: Tensor, y: Tensor) -> Tensor:
+        return functional.interpolate(x, size=y.shape[2:], mode=mode)
+
+    compiled = torch.compile(like, backend="xla", dynamic=True, fullgraph=True)
+    for size in (8, 11, 5):
+        x = torch.randn(1, 2, size, 6, requires_grad=True)
+        y = torch.randn(1, 2, 9, size)
+        got, want = compiled(x, y), like(x, y)
+        torch.testing.assert_close(got, want)
+        gradients = [torch.autograd.grad(r.square().sum(), x)[0] for r in (got, want)]
+        torch.testing.assert_close(*gradients)
+
+
+def test_strides_of_channels_last() -> None:
+    x = torch.randn(2, 3, 4, 6).to(memory_format=torch.channels_last).requires_grad_()
+    assert_like_eager(lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"), x)
+
+
+def test_is_one_op_each_way() -> None:
+    def step(x: Tensor) -> Tensor:
+        return functional.interpolate(x, scale_factor=2, mode="bicubic")
+
+    x = torch.randn(1, 2, 4, 6, requires_grad=True)
+    with xla_dynamo.capture() as stages:
+        torch.compile(step, backend="xla")(x).sum().backward()
+    forward, backward = (stage.fx for stage in stages)
+    assert forward.count("torch.ops.aten") == forward.count("aten.upsample_bicubic2d.default") == 1
+    assert "aten.upsample_bicubic2d_backward.default" in backward
+    assert "index" not in backward
+
+
+def test_inside_a_checkpoint() -> None:
+    def step(x: Tensor) -> Tensor:
+        def block(x: Tensor) -> Tensor:
+            return functional.interpolate(x.sin(), scale_factor=2, mode="bilinear")
+
+        return checkpoint(block, x, use_reentrant=False)  # type: ignore[return-value]
+
+    with xla_dynamo.capture() as stages:
+        assert_like_eager(step, torch.randn(1, 2, 4, 6, requires_grad=True))
+    assert all("_unsafe_index" not in stage.fx for stage in stages)
+
+
+def test_other_backends_still_take_it_apart() -> None:
+    seen: list[str] = []
+
+    def resize(x: Tensor) -> Tensor:
+        return functional.interpolate(x, scale_factor=2, mode="bilinear")
+
+    def look(gm: torch.fx.GraphModule, _: object) -> object:
+        seen.extend(str(node.target) for node in gm.graph.nodes)
+        return gm.forward
+
+    x = torch.randn(1, 2, 4, 6)
+    torch.compile(resize, backend="xla")(x)
+    torch.compiler.reset()
+    traced = torch.compile(
+        resize, backend=torch._dynamo.backends.common.aot_autograd(fw_compiler=look)
+    )
+    torch.testing.assert_close(traced(x), resize(x))
+    assert any("_unsafe_index" in target for target in seen)
+
+
+@pytest.mark.parametrize("transform", ["vmap", "grad"])
+def test_under_a_function_transform(transform: str) -> None:
+    def resize(x: Tensor) -> Tensor:
+        return functional.interpolate(x[None], scale_factor=2, mode="bilinear").square()
+
+    def step(x: Tensor) -> Tensor:
+        if transform == "vmap":
+            return torch.func.vmap(resize)(x)
+        return torch.func.grad(lambda x: resize(x[0]).sum())(x)
+
+    assert_like_eager(step, torch.randn(1, 3, 4, 5))
