@@ -6,6 +6,7 @@ import pytest
 import torch
 from eager import assert_like_eager
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -135,9 +136,7 @@ def test_other_backends_still_take_it_apart() -> None:
     x = torch.randn(1, 2, 4, 6)
     torch.compile(resize, backend="xla")(x)
     torch.compiler.reset()
-    traced = torch.compile(
-        resize, backend=torch._dynamo.backends.common.aot_autograd(fw_compiler=look)
-    )
+    traced = torch.compile(resize, backend=aot_autograd(fw_compiler=look))
     torch.testing.assert_close(traced(x), resize(x))
     assert any("_unsafe_index" in target for target in seen)
 
