@@ -90,11 +90,6 @@ CALLS: dict[Any, Callable[[Make], Calls]] = {
         (t(3, 4), [1, 0, 0, 2], 1.0),
         (t(3, 4), [-1, 0]),
     ],
-    aten.index_select.default: lambda t: [
-        (t(5, 3), 0, torch.tensor([0, 4, 2])),
-        (t(5, 3), -1, torch.tensor([2])),
-    ],
-    aten.gather.default: lambda t: [(t(3, 4), 1, torch.tensor([[0, 3], [1, 1], [2, 0]]))],
     aten.flip.default: lambda t: [(t(3, 4), [0]), (t(3, 4), [0, -1])],
     aten.clamp.default: lambda t: [(t(3, 4), -1.0, 1.0), (t(3, 4), 0), (t(3, 4), None, 2)],
     **dict.fromkeys(

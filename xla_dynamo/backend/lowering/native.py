@@ -62,14 +62,6 @@ def _some_dims(predicate: Predicate) -> Predicate:
     return holds
 
 
-def _index(node: Node) -> bool:
-    """The result has the dtype of the first operand; indices are of an integer type."""
-    values = _tensors(node)
-    x, index = values if len(values) == 2 else (values[0], values[0])
-    same = node.meta["val"].dtype == x.dtype and x.dtype in _NUMBERS
-    return same and index.dtype in _INTS
-
-
 def _mask(node: Node) -> bool:
     """A bool condition and two operands of the result's dtype."""
     values = _tensors(node)
@@ -163,10 +155,6 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
         _of(_ALL),
     ),
     ((aten.slice.Tensor,), _no_empty(_of(_ALL))),
-    (
-        (aten.index_select.default, aten.gather.default),
-        _no_empty(_index),
-    ),  # it aborts on empty ones
 )
 
 NATIVE: dict[torch._ops.OpOverload, Predicate] = {op: when for ops, when in _TABLE for op in ops}

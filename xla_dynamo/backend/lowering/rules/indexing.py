@@ -36,9 +36,18 @@ def is_mask(index: jax.Array | None) -> bool:
     return index is not None and index.dtype in (np.bool_, np.uint8)
 
 
-def take(x: jax.Array, key: Any) -> jax.Array:
-    """x[key] for indices that are known to be in range."""
-    return x.at[key].get(mode="promise_in_bounds")
+def take(x: jax.Array, key: Any, *, wrap: bool = True) -> jax.Array:
+    """x[key] for indices that are known to be in range; `wrap` if they may count from the end."""
+    key = narrowed(x, key)
+    return x.at[key].get(mode="promise_in_bounds", wrap_negative_indices=wrap)
+
+
+def narrowed(x: jax.Array, key: Any) -> Any:
+    """The key with int32 indices, where those reach all of `x`: half the bytes to compare."""
+    key = key if isinstance(key, tuple) else (key,)
+    if max(x.shape, default=0) >= 2**31:
+        return key
+    return tuple(e if isinstance(e, slice) else jnp.asarray(e).astype(np.int32) for e in key)
 
 
 @lower(aten.index.Tensor, aten._unsafe_index.Tensor)
@@ -66,7 +75,7 @@ def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
         raise Unsupported(f"indices of {index.dtype}")
     if x.ndim == 0:
         return x
-    return take(x, along(axis(dim, x.ndim), at_least_1d(index)))
+    return take(x, along(axis(dim, x.ndim), at_least_1d(index)), wrap=False)
 
 
 @lower(aten.gather.default)
@@ -78,7 +87,17 @@ def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) 
     # Only the corner of `x` that `index` covers can be read.
     limits = [size if d == dim else at.shape[d] for d, size in enumerate(source.shape)]
     corner = lax.slice(source, [0] * source.ndim, limits)
-    result = jnp.take_along_axis(corner, at, axis=dim, mode="promise_in_bounds")
+    batching = tuple(d for d in range(source.ndim) if d != dim)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(dim,),
+        start_index_map=(dim,),
+        operand_batching_dims=batching,
+        start_indices_batching_dims=batching,
+    )
+    at = at.astype(np.int32) if source.shape[dim] < 2**31 else at
+    mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    result = lax.gather(corner, at[..., None], numbers, (1,) * source.ndim, mode=mode)
     return result.reshape(index.shape)
 
 

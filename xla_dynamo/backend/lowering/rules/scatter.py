@@ -21,7 +21,7 @@ from ..dtypes import accumulation
 from ..registry import Unsupported, lower
 from ._dims import along, at_least_1d, axis
 from ._promotion import cast, is_inexact
-from .indexing import Indices, advanced_key, is_mask
+from .indexing import Indices, advanced_key, is_mask, narrowed
 
 aten = torch.ops.aten
 
@@ -202,7 +202,7 @@ def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: b
 def _update(x: jax.Array, key: Any, values: jax.Array, reduction: str | None) -> jax.Array:
     """x[key] = values, or the like with a reduction named as in jax's `.at`."""
     dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
-    at = x.astype(dtype).at[key]
+    at = x.astype(dtype).at[narrowed(x, key)]
     method = getattr(at, _on_dtype(reduction, dtype) or "set")
     return method(values.astype(dtype), mode="promise_in_bounds").astype(x.dtype)
 
