@@ -35,6 +35,7 @@ def xla(
     from .decompositions import decompositions
     from .dimensions import leave_out_empty_dimensions
     from .lowering.registry import draws
+    from .narrowing import keep_start_on_device
     from .program import make_program
     from .recurrent import replace_recurrent
     from .resizing import keep_resizing_whole
@@ -45,10 +46,15 @@ def xla(
     replace_recurrent(gm)
     leave_out_empty_dimensions(gm)
     keep_resizing_whole(gm)
+
+    def edit(graph: GraphModule) -> None:
+        keep_start_on_device(graph)
+        prng.functionalize(graph, draws)
+
     return aot.compile(
         gm,
         example_inputs,
         compiler=lambda graph, info: make_program(graph, info, chosen),
         decompositions=decompositions(),
-        joint_pass=lambda graph: prng.functionalize(graph, draws),
+        joint_pass=edit,
     )
