@@ -38,6 +38,24 @@ def test_structure_of_results(name: str) -> None:
     assert_like_eager(STRUCTURES[name], torch.randn(3))
 
 
+NOT_FINITE: dict[str, Callable[[Tensor], Any]] = {
+    "a mask": lambda x: x * (x > 0),
+    "a mask as a tensor of floats": lambda x: x * (x > 0).to(x.dtype) - 0.0,
+    "a mask as a complex tensor": lambda x: torch.view_as_real(x * (x > 0).to(torch.complex64)),
+    "beta=0": lambda x: torch.addmm(x, x.nan_to_num(1, 2, 3), x.nan_to_num(), beta=0),
+    "the gradient of aminmax": lambda x: torch.func.grad(
+        lambda y: torch.aminmax(y, dim=0)[0].sum()
+    )(x),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FINITE)
+def test_numbers_that_are_not_finite(name: str) -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([[inf, -0.0, -4.0], [-inf, nan, 2.0], [nan, -1.0, 0.0]])
+    assert_like_eager(NOT_FINITE[name], x)
+
+
 def cubed(x: Tensor) -> Tensor:
     return x * x * x
 

@@ -62,6 +62,15 @@ def _some_dims(predicate: Predicate) -> Predicate:
     return holds
 
 
+def _no_beta(predicate: Predicate) -> Predicate:
+    """torch-mlir multiplies by beta=0, where the summand must not count: not even its nan."""
+
+    def holds(node: Node) -> bool:
+        return predicate(node) and node.kwargs.get("beta", 1) == 1
+
+    return holds
+
+
 def _mask(node: Node) -> bool:
     """A bool condition and two operands of the result's dtype."""
     values = _tensors(node)
@@ -133,7 +142,8 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     ),
     ((aten.where.self,), _mask),
     # Products
-    ((aten.mm.default, aten.bmm.default, aten.addmm.default), _no_empty(_of(_FLOATS))),
+    ((aten.mm.default, aten.bmm.default), _no_empty(_of(_FLOATS))),
+    ((aten.addmm.default,), _no_beta(_no_empty(_of(_FLOATS)))),
     # Reductions
     ((aten.sum.dim_IntList, aten.mean.dim), _some_dims(_no_empty(_of(_WIDE)))),
     ((aten.amax.default, aten.amin.default), _some_dims(_no_empty(_of(_FLOATS)))),
