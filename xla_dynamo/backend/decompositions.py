@@ -18,6 +18,7 @@ from .linear_algebra import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .lowering import rules  # noqa: F401  (fills RULES)
 from .lowering.registry import RULES
 from .products import PRODUCT_DECOMPOSITIONS
+from .strided_blanks import BLANK_DECOMPOSITIONS
 
 # The decomposition returns the attention matrix where its own backward expects the logsumexp.
 _WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
@@ -65,4 +66,5 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **LINEAR_ALGEBRA_DECOMPOSITIONS,
         **PRODUCT_DECOMPOSITIONS,
         **FOREACH_DECOMPOSITIONS,
+        **BLANK_DECOMPOSITIONS,
     }

@@ -80,6 +80,10 @@ def _memory(node: Node) -> tuple[int, torch.dtype]:
     return value.untyped_storage()._cdata, value.dtype
 
 
+def _shares_memory(node: Node, other: Node) -> bool:
+    return isinstance(node.meta["val"], torch.Tensor) and _memory(node) == _memory(other)
+
+
 def _wholes(results: Sequence[Any]) -> dict[tuple[int, torch.dtype], Node]:
     """By memory: the first result that is dense and takes all of it."""
     wholes: dict[tuple[int, torch.dtype], Node] = {}
@@ -92,15 +96,19 @@ def _wholes(results: Sequence[Any]) -> dict[tuple[int, torch.dtype], Node]:
 
 
 def _unexpanded(node: Node) -> Node:
-    """The dense tensor that `node` repeats along dimensions of stride 0, or `node` itself."""
+    """The dense tensor that `node` repeats along dimensions of stride 0, or `node` itself.
+
+    Or the uninitialised one of which it is a view, with gaps it may be: nobody else gets that.
+    """
     value = node.meta["val"]
     repeats = any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
     source = node
-    while repeats and source.all_input_nodes:
+    while source.all_input_nodes:
         source = source.all_input_nodes[0]
-        if source.op != "call_function" or _memory(source) != _memory(node):
+        if source.op != "call_function" or not _shares_memory(source, node):
             break
-        if is_dense(source.meta["val"]):
+        wanted = repeats or source.target is aten.empty.memory_format
+        if wanted and is_dense(source.meta["val"]):
             return source
     return node
 
