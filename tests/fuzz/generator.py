@@ -122,7 +122,7 @@ def _add_input(growing: _Growing) -> None:
     bases = [n for n, tensor in growing.tensors.items() if not tensor.requires_grad]
     if bases and growing.chance(12):
         only = {n: growing.tensors[n] for n in bases}
-        view = _copied(fill(draw, one_of(draw, _INPUT_VIEWS), only, growing.single), only)
+        view = fill(draw, one_of(draw, _INPUT_VIEWS), only, growing.single)
         if growing.run(f"{name} = {view}"):
             growing.inputs.append(f"{name} = {view}")
             return
@@ -191,24 +191,7 @@ def _step(growing: _Growing, templates: list[str]) -> str | None:
         text = fill(growing.draw, template, tensors, growing.single)
     except Unfit:
         return None
-    text = _copied(text, tensors)
     return text if templates is WRITES else f"t{len(tensors)} = {text}"
-
-
-_RESHAPED = re.compile(r"(\w+)\.(?:reshape|flatten|contiguous)\([^()]*(?:\([^()]*\))?[^()]*\)")
-
-
-def _copied(text: str, tensors: dict[str, Tensor]) -> str:
-    """With copies where eager copies because of strides: the lazy device has row-major ones.
-
-    It gives a view there, as torch_xla does, and a later write would reach the other tensor.
-    """
-
-    def copied(match: re.Match[str]) -> str:
-        source = tensors.get(match[1])
-        return match[0] if source is None or source.is_contiguous() else f"{match[0]}.clone()"
-
-    return _RESHAPED.sub(copied, text)
 
 
 def _results(growing: _Growing) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ UNDEFINED = frozenset(
 Check = Callable[[Any, Any, Any], None]
 
 
-def check(op: str, sample: Any, got: Any, want: Any, strides: bool = True) -> None:
-    """Assert that `got` is an answer as valid as eager's `want`, strides included or not."""
+def check(op: str, sample: Any, got: Any, want: Any) -> None:
+    """Assert that `got` is an answer as valid as eager's `want`."""
     if op in UNDEFINED:
-        _assert_same_form(got, want, strides)
+        _assert_same_form(got, want)
         return
     try:
         assert_same(got, want)
@@ -37,13 +37,11 @@ def check(op: str, sample: Any, got: Any, want: Any, strides: bool = True) -> No
         CHECKS[op](sample, got, want)
 
 
-def _assert_same_form(got: Any, want: Any, strides: bool) -> None:
+def _assert_same_form(got: Any, want: Any) -> None:
     gots, wants = pytree.tree_leaves(got), pytree.tree_leaves(want)
     assert len(gots) == len(wants), "the number of results differs"
-    parts = 3 if strides else 2
     for mine, theirs in zip(gots, wants, strict=True):
-        same = _form(mine)[:parts] == _form(theirs)[:parts]
-        assert same, f"{_form(mine)}, eager has {_form(theirs)}"
+        assert _form(mine) == _form(theirs), f"{_form(mine)}, eager has {_form(theirs)}"
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:

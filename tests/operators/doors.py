@@ -93,7 +93,14 @@ def _part(tensor: torch.Tensor, to: torch.device) -> torch.Tensor:
 
 def _home(tensor: torch.Tensor) -> torch.Tensor:
     assert tensor.device.type == "xla", "a result is on the CPU"
-    return tensor.cpu()
+    host, shape, strides = tensor.cpu(), tensor.shape, tensor.stride()
+    if host.stride() == strides:
+        return host
+    # `.cpu()` makes it dense: as it is there, with gaps and elements that share memory.
+    memory = torch.empty_strided(shape, strides, dtype=host.dtype)
+    words = torch.empty(memory.untyped_storage().nbytes() // memory.itemsize, dtype=host.dtype)
+    words[torch.arange(len(words)).as_strided(shape, strides)] = host
+    return words.as_strided(shape, strides)
 
 
 def _write_back(moved: _Moved) -> None:
@@ -108,8 +115,3 @@ def _write_back(moved: _Moved) -> None:
 
 
 DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy}
-
-
-def keeps_strides(door: Door) -> bool:
-    """Whether results have the strides that eager gives: tensors of an xla device have none."""
-    return door is not lazy

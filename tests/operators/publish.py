@@ -60,7 +60,7 @@ Where one mark stands alone, it is of torch.compile, and of lazy tensors too whe
 Right also means: within the default bounds of the same operator in float64, or as near to it as
 eager is, by a factor of four (two orders of adding float32 numbers differ by rounding); drawn from
 the same distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype
-and, from torch.compile, strides (`empty` and its kin); an equally valid answer (eigenvectors,
+and strides (`empty` and its kin); an equally valid answer (eigenvectors,
 singular vectors: checked by what they reconstruct).
 
 `lowered by` says who lowers the operator's own aten op. `via`: PyTorch makes other ops of it, by

@@ -22,7 +22,7 @@ from xla_dynamo.errors import UnsupportedOp
 from . import accuracy, values
 from .alternatives import UNDEFINED, check, invariant
 from .cases import Case, operators, samples
-from .doors import Door, broken, compiled, keeps_strides, traced
+from .doors import Door, broken, compiled, traced
 from .lowered_by import Ways, watch
 from .randomness import assert_same_distribution
 from .values import Values
@@ -174,7 +174,7 @@ def _group(run: _Run, pairs: Sequence[_Pair]) -> None:
 def _compare(run: _Run, sample: Any, got: Values, want: Values) -> None:
     """Raise AssertionError unless `got` is as right as eager's `want`."""
     try:
-        check(run.case.op, sample, got.results, want.results, keeps_strides(run.door))
+        check(run.case.op, sample, got.results, want.results)
         if run.case.op not in UNDEFINED:
             values.assert_same(got.arguments, want.arguments)
         if got.gradients is not None and want.gradients is not None:

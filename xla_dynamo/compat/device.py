@@ -13,6 +13,7 @@ import ctypes
 import functools
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def install() -> None:
     register_composites(library, autograd, _keep_whole, _below_autograd)
     register_inplace(autograd, _redispatch)
     register_sequences(autograd)
-    register_strided(autograd, _redispatch)
+    register_strided(autograd, _redispatch, _straight)
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
     )
@@ -100,7 +101,6 @@ def _guard_like(guard: int, kind: int) -> Any:
 
 _Keys: Any = torch._C.DispatchKeySet
 _Key: Any = torch._C.DispatchKey
-_Transformed = _Key.FuncTorchDynamicLayerBackMode
 
 
 @functools.cache
@@ -124,11 +124,16 @@ def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
         _zero_dim(value) if isinstance(kind.type, torch.TensorType) else value
         for kind, value in taken
     ]
-    if torch._C._dispatch_tls_is_dispatch_key_included(_Transformed):  # inside torch.func.grad
-        return op.redispatch(_keys(op, _Transformed), *args, **kwargs)
+    if functional.transformed():
+        return op.redispatch(_keys(op, functional.TRANSFORMED), *args, **kwargs)
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
     real = any(functional.is_functional(t) for t in (*tensors, *args[1:]) if _is_tensor(t))
     return op.redispatch(_keys(op, _Key.Functionalize if real else _Key.Python), *args, **kwargs)
+
+
+def _straight(op: Any) -> Callable[..., Any]:
+    """What runs `op` as `_redispatch` does on tensors of the device, outside transforms."""
+    return functools.partial(op.redispatch, _keys(op, _Key.Functionalize))
 
 
 # Nested tensors have kernels for linear and matmul, so there PyTorch's autograd knows them whole.

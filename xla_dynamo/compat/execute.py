@@ -17,10 +17,10 @@ import torch
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
 
-from . import dense, forks, interrupts, metrics, out_of_memory, programs
+from . import dense, forks, inference, interrupts, metrics, out_of_memory, programs
 from .programs import Program
 from .storage import stored
-from .values import Array, Value, leaf_of, meta, tensor
+from .values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
 from .window import Window
 
 
@@ -93,8 +93,10 @@ def device_of(window: Window) -> Any:
     return pjrt.device(pjrt.default_platform(), window.device.index, asynchronous=True)
 
 
-def upload(window: Window, host: torch.Tensor) -> Value:
+def upload(window: Window, host: torch.Tensor, like: Meta | None = None) -> Value:
     """A CPU tensor's value on the device; the tensor may change afterwards.
+
+    Its strides are those of `like`, by default those that the tensor's `.to()` gives.
 
     Raises:
         UnsupportedOp: it is sparse, or of a dtype that XLA has not.
@@ -107,7 +109,7 @@ def upload(window: Window, host: torch.Tensor) -> Value:
     except Exception as error:
         out_of_memory.reraise(error, window)
     metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
-    return Value(meta(host.shape, host.dtype), window, array=array)
+    return Value(like or inference.like(meta_of(host)), window, array=array)
 
 
 def materialize(value: Value) -> Array:
@@ -132,7 +134,15 @@ def download(value: Value) -> torch.Tensor:
     except Exception as error:
         out_of_memory.reraise(error, value.home)
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
-    return host.to(value.meta.dtype)
+    host = host.to(value.meta.dtype)
+    if value.meta.strides is None:
+        return host
+    own = inference.like(value.meta)  # an expanded value has memory of its own now
+    return host if own.strides is None else _strided(host, own.strides)
+
+
+def _strided(host: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host)
 
 
 def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from . import inference
 from .functional import wrapped
 from .ops import describe
 from .values import Value, leaf_of, meta, tensor
@@ -72,15 +73,16 @@ def _empty(
     pin_memory: Any = None,
     memory_format: Any = None,
 ) -> torch.Tensor:
-    shape = torch.Size(size)
-    return tensor(Value(meta(shape, dtype or torch.get_default_dtype()), window(device)))
+    made = meta(torch.Size(size), dtype or torch.get_default_dtype())
+    return tensor(Value(inference.like(made, memory_format=memory_format), window(device)))
 
 
 def _empty_strided(
     window: GetWindow, size: Any, stride: Any, dtype: Any = None, layout: Any = None,
     device: Any = None, pin_memory: Any = None,
 ) -> torch.Tensor:  # fmt: skip
-    return _empty(window, size, dtype, layout, device)
+    made = meta(torch.Size(size), dtype or torch.get_default_dtype(), stride)
+    return tensor(Value(made, window(device)))
 
 
 def _copy_from(
@@ -92,7 +94,7 @@ def _copy_from(
     leaf = leaf_of(target)
     assert leaf is not None
     host = source.to(target.dtype).expand(target.shape)
-    leaf.value = execute.upload(leaf.value.home, host)
+    leaf.value = execute.upload(leaf.value.home, host, leaf.value.meta)
     return target
 
 

@@ -31,6 +31,12 @@ same_view: Callable[[torch.Tensor, Sequence[Any]], torch.Tensor] = (
 )
 
 
+def transformed() -> bool:
+    """Whether a transform like torch.func.grad is active."""
+    return _torch._C._dispatch_tls_is_dispatch_key_included(TRANSFORMED)
+
+
+TRANSFORMED = torch._C.DispatchKey.FuncTorchDynamicLayerBackMode
 _LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
 
 

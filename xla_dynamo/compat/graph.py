@@ -27,6 +27,7 @@ from .forms import scalar_form, without_copy
 from .storage import STORED, stored
 from .trie import Number, State
 from .values import Meta, Ref, Value, meta
+from .window import RESTRIDE
 
 aten = torch.ops.aten
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
@@ -64,6 +65,9 @@ class Builder:
         """Append the op of one state."""
         op = state.op
         assert op is not None
+        if op is RESTRIDE:  # arrays have no strides
+            self._values.append(self._node(state.args[0]))
+            return
         trace = _stack_trace(state)
         key = self._key() if op.random else None
         each = foreach.FOREACH.get(op.func)
@@ -263,8 +267,9 @@ class Builder:
 
 
 def _fake(of: Meta) -> torch.Tensor:
-    """The fake tensor of a value as it is stored."""
-    return inference.fake(meta(of.shape, stored(of.dtype)) if STORED else of)
+    """The fake tensor of a value as it is stored: row-major."""
+    plain = STORED or of.strides is not None
+    return inference.fake(meta(of.shape, stored(of.dtype)) if plain else of)
 
 
 def _fakes(outputs: Any) -> Any:

@@ -6,6 +6,7 @@ PyTorch's own fake tensors infer shapes and dtypes, once for each signature. Wha
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from typing import Any
@@ -25,8 +26,9 @@ from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.errors import UnsupportedOp
 
 from . import dense
+from .forms import without_copy
 from .ops import Op
-from .values import Leaf, Meta, meta
+from .values import Leaf, Meta, meta, meta_of, row_major
 
 # Instead of metas: the op must run now, on the CPU.
 EAGER = object()
@@ -62,8 +64,19 @@ def fake(of: Meta) -> torch.Tensor:
     found = _fakes.get(of)
     if found is None:
         with lock, mode:
-            found = _fakes[of] = torch.empty(of.shape, dtype=of.dtype, device="cpu")
+            strides = of.strides or row_major(of.shape)
+            found = _fakes[of] = torch.empty_strided(of.shape, strides, dtype=of.dtype)
     return found
+
+
+@functools.cache
+def like(of: Meta, dtype: torch.dtype | None = None, memory_format: Any = None) -> Meta:
+    """The meta of torch.empty_like of such a tensor, which is also that of its `.to()`."""
+    if of.strides is None and memory_format is None:
+        return meta(of.shape, dtype or of.dtype)
+    strides = of.strides or row_major(of.shape)
+    given = torch.empty_strided(of.shape, strides, dtype=of.dtype, device="meta")
+    return meta_of(torch.empty_like(given, dtype=dtype, memory_format=memory_format))
 
 
 def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
@@ -87,7 +100,9 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or PROMOTING.get(op.func) or op.func
     try:
         with _quietly, mode:
-            result = function(*fake_args, **fake_kwargs)
+            result = _as_view(op.func, fake_args, fake_kwargs)
+            if result is None:
+                result = function(*fake_args, **fake_kwargs)
         _refuse_dtypes(op, args, kwargs)
         return _metas(result, op)
     except UnsupportedOp:
@@ -102,6 +117,20 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     except Exception:
         _raise_as_eager(op, args, kwargs)
         return EAGER  # only PyTorch's inference fails
+
+
+def _as_view(func: Any, args: Any, kwargs: Any) -> Any:
+    """What the view gives that PyTorch's functionalization makes a copy of, if `func` is one.
+
+    A copy is contiguous; the user's tensor is a view still, and has the strides of one.
+    """
+    view = without_copy(func)
+    if view is func:
+        return None
+    try:
+        return view(*args, **kwargs)
+    except RuntimeError:  # strides that do not allow it, after a write to what it is a view of
+        return None
 
 
 def _refuse_dtypes(op: Op, args: Any, kwargs: Any) -> None:
@@ -137,7 +166,7 @@ def _metas(result: Any, op: Op) -> Any:
             raise dense.refuse(result.layout, result.dtype, op.func)
         if any(type(n) is not int for n in result.shape):
             raise NotImplementedError
-        return meta(torch.Size(result.shape), result.dtype)
+        return meta_of(result)
     if isinstance(result, (list, tuple)):
         metas = [_metas(item, op) for item in result]
         return metas if type(result) is list else tuple(metas)
@@ -151,7 +180,9 @@ def _raise_as_eager(op: Op, args: Any, kwargs: Any) -> None:
 
     def real(leaf: Any) -> Any:
         if type(leaf) is Leaf:
-            return torch.zeros(leaf.value.meta.shape, dtype=leaf.value.meta.dtype)
+            of = leaf.value.meta
+            strides = of.strides or row_major(of.shape)
+            return torch.empty_strided(of.shape, strides, dtype=of.dtype).zero_()
         return torch.device("cpu") if type(leaf) is torch.device else leaf
 
     args, kwargs = pytree.tree_map(real, (list(args), dict(kwargs)))

@@ -177,17 +177,19 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
     for leaf in leaves:  # every other mix of devices is an error that the usual way explains
         if leaf.value.home is not window:
             return False
+        if leaf.value.meta.strides is not None:
+            _refuse_overlap(leaf.value.meta)
     made = window.record_values(op, inside, named)
     if made is inference.EAGER:
         return False
     values: list[Value] = made if listed else [made]
     metas: list[Meta] = [leaf.value.meta for leaf in leaves]
     for value, own in zip(values, metas, strict=True):
-        if value.meta is not own:
-            _check_fits(value.meta, own)
+        if value.meta is not own and not _fits(value.meta, own):
             return False
     for target, leaf, value in zip(targets, leaves, values, strict=True):
-        leaf.value = value
+        own = leaf.value.meta
+        leaf.value = value if value.meta is own else window.restride(value, own)
         _commit(target)  # views of the same memory follow
         _sync(target)
     torch._C._increment_version(targets)  # type: ignore[attr-defined]
@@ -207,8 +209,21 @@ def _one_by_one(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any)
     return True
 
 
-def _check_fits(result: Meta, own: Meta) -> None:
-    """Functionalization would convert a result that does not fit; eager PyTorch refuses it."""
+def _refuse_overlap(own: Meta) -> None:
+    """Raise eager's error for an expanded tensor; it would get the sum of what is written."""
+    assert own.strides is not None
+    if any(stride == 0 and size > 1 for size, stride in zip(own.shape, own.strides, strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+def _fits(result: Meta, own: Meta) -> bool:
+    """Whether a result has the shape and dtype of the tensor that is to have its numbers.
+
+    Functionalization would convert one that does not fit; eager PyTorch refuses it.
+    """
     if result.shape != own.shape:
         raise RuntimeError(
             f"output with shape {list(own.shape)} doesn't match the broadcast shape "
@@ -218,6 +233,7 @@ def _check_fits(result: Meta, own: Meta) -> None:
         names = [torch.empty(0, dtype=m.dtype).type().split(".")[-1] for m in (result, own)]
         given, wanted = (name.removesuffix("Tensor") for name in names)
         raise RuntimeError(f"result type {given} can't be cast to the desired output type {wanted}")
+    return result.dtype is own.dtype
 
 
 def _leaf(tensor: Any, grad: bool) -> Leaf:

@@ -15,7 +15,7 @@ from . import dense, execute, inference, metrics
 from .functional import honouring_lazy_bits
 from .ops import OPS, Op, describe, handles
 from .place import user_place
-from .values import Leaf, Value, leaf, meta
+from .values import Leaf, Meta, Value, leaf, meta
 from .window import ForeignTensor, Window, find
 
 aten = torch.ops.aten
@@ -136,13 +136,17 @@ def _to_copy(op: Op, args: Any, kwargs: Any) -> Any:
     source = args[0]
     device = kwargs.get("device")
     dtype = kwargs.get("dtype")
+    form = kwargs.get("memory_format")
     if device is None or device == source.value.home.device:
-        own = source.value.meta.dtype
-        if dtype is None or dtype == own:
-            return leaf(source.value)
-        return record(op, args, {"dtype": dtype})
+        own = source.value.meta
+        if dtype is not None and dtype != own.dtype:
+            return record(
+                op, args, {"dtype": dtype, **({} if form is None else {"memory_format": form})}
+            )
+        return leaf(_with_meta(source.value, inference.like(own, memory_format=form)))
     host = execute.download(source.value)
-    host = host if dtype is None else host.to(dtype)
+    if dtype is not None or form is not None:
+        host = host.to(dtype=dtype, memory_format=form or torch.preserve_format)
     if device.type == "xla":
         return leaf(execute.upload(_window_of(device), host))
     return host.to(device)
@@ -159,11 +163,11 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
         host = source.to(to.meta.dtype)
         if host.shape != to.meta.shape:
             host = host.expand(to.meta.shape)
-        return leaf(execute.upload(to.home, host))
+        return leaf(execute.upload(to.home, host, to.meta))
     value = source.value
     if value.home is not to.home:
         host = execute.download(value).to(to.meta.dtype).expand(to.meta.shape)
-        return leaf(execute.upload(to.home, host))
+        return leaf(execute.upload(to.home, host, to.meta))
     if value.meta is to.meta:
         return leaf(value)
     result = source
@@ -171,7 +175,12 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
         result = record(describe(aten._to_copy.default), (result,), {"dtype": to.meta.dtype})
     if value.meta.shape != to.meta.shape:
         result = record(describe(aten.expand.default), (result, list(to.meta.shape)), {})
-    return result
+    return leaf(_with_meta(result.value, to.meta))
+
+
+def _with_meta(value: Value, wanted: Meta) -> Value:
+    """`value`, with the strides of `wanted`."""
+    return value if value.meta is wanted else value.home.restride(value, wanted)
 
 
 @handles(aten.copy_.default)
@@ -206,16 +215,15 @@ def _nansum(op: Op, args: Any, kwargs: Any) -> Any:
 @handles(aten.empty_like.default)
 def _empty_like(op: Op, args: Any, kwargs: Any) -> Any:
     source: Value = args[0].value
-    return leaf(
-        Value(meta(source.meta.shape, kwargs.get("dtype") or source.meta.dtype), source.home)
-    )
+    made = inference.like(source.meta, kwargs.get("dtype"), kwargs.get("memory_format"))
+    return leaf(Value(made, source.home))
 
 
 @handles(aten.new_empty.default, aten.new_empty_strided.default)
 def _new_empty(op: Op, args: Any, kwargs: Any) -> Any:
     source: Value = args[0].value
-    shape = torch.Size(args[1])
-    return leaf(Value(meta(shape, kwargs.get("dtype") or source.meta.dtype), source.home))
+    dtype = kwargs.get("dtype") or source.meta.dtype
+    return leaf(Value(meta(torch.Size(args[1]), dtype, *args[2:3]), source.home))
 
 
 def _window_of(device: torch.device) -> Window:

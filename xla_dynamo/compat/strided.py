@@ -1,7 +1,8 @@
-"""as_strided on a view -> as_strided on the tensor whose memory it is.
+"""Views that strides decide about: as_strided on a view -> on the tensor whose memory it is; view.
 
-Its strides and offset address memory. A recorded view has none; the tensor that it is a view of is
-dense, so that there they mean what they mean in eager PyTorch.
+as_strided's strides and offset address memory. A recorded view has none; the tensor that it is a
+view of is dense, so that there, with its dimensions in the order of memory, they mean what they
+mean in eager PyTorch. A `.view()` that strides do not allow is a copy.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ from typing import Any
 
 import torch
 
-from .functional import is_functional, same_view, view_of
+from .functional import is_functional, same_view, transformed, view_of
 
 aten = torch.ops.aten
 
 
-def register_strided(library: torch.library.Library, slow: Callable[..., Any]) -> None:
-    """Register the kernel; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+def register_strided(
+    library: torch.library.Library, slow: Callable[..., Any], straight: Callable[[Any], Any]
+) -> None:
+    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`.
+
+    `straight(op)(*args)` is the same, outside transforms like torch.func.grad.
+    """
+    plain = straight(aten.view.default)
 
     def as_strided(
         tensor: torch.Tensor,
@@ -28,13 +35,27 @@ def register_strided(library: torch.library.Library, slow: Callable[..., Any]) -
         if not is_functional(tensor):
             return slow(aten.as_strided.default, (tensor, size, stride, storage_offset), {})
         whole = _whole(tensor)
+        order = _memory_order(whole)
         offset = storage_offset
         if offset is None:
             offset = 0 if whole is tensor else _beginning(tensor, whole)
         _check(whole, size, stride, offset)
+        if order is not None:
+            whole = whole.permute(order)
         return slow(aten.as_strided.default, (whole, size, stride, offset), {})
 
+    def view(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+        try:
+            if is_functional(tensor) and not transformed():
+                return plain(tensor, size)
+            return slow(aten.view.default, (tensor, size), {})
+        except RuntimeError:
+            if not tensor.is_contiguous():  # legal in torch_xla, whose strides are row-major
+                return tensor.reshape(size)
+            raise
+
     library.impl("as_strided", as_strided)
+    library.impl("view", view)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -49,6 +70,14 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
         "as_strided: what the .detach(), .data, .requires_grad_() or .view(dtype) of a part of a "
         "tensor on an xla device has for memory is not known; index the tensor instead"
     )
+
+
+def _memory_order(whole: torch.Tensor) -> list[int] | None:
+    """The permutation that makes a dense tensor row-major; None if it is."""
+    if whole.is_contiguous():
+        return None
+    strides = whole.stride()
+    return sorted(range(whole.dim()), key=lambda dim: -strides[dim])
 
 
 # Views of all elements, in their order; the start of their names.
@@ -68,7 +97,7 @@ def _beginning(view: torch.Tensor, whole: torch.Tensor) -> int:
             "as_strided: this view on an xla device (empty, or of another dtype) does not know "
             "where it begins in memory; give storage_offset, or index the tensor instead"
         )
-    addresses = torch.arange(whole.numel()).view(whole.shape)
+    addresses = torch.arange(whole.numel()).as_strided(whole.shape, whole.stride())
     return int(same_view(addresses, [step for _, step in steps]).flatten()[0])
 
 

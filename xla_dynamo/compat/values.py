@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,13 +40,20 @@ class Ref:
 
 
 class Meta:
-    """Shape and dtype of a value, one object for each pair: compare with `is`."""
+    """Shape, dtype and strides of a value, one object for each triple: compare with `is`.
 
-    __slots__ = ("dtype", "inputs", "shape")
+    strides: those of eager PyTorch, by which it tells what is a view from what is a copy; None if
+    they are row-major. Arrays of a device have none.
+    """
 
-    def __init__(self, shape: torch.Size, dtype: torch.dtype) -> None:
+    __slots__ = ("dtype", "inputs", "shape", "strides")
+
+    def __init__(
+        self, shape: torch.Size, dtype: torch.dtype, strides: tuple[int, ...] | None
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.strides = strides
         self.inputs: list[Ref] = []  # the k-th input of a window, if it has this meta
 
     def input(self, index: int) -> Ref:
@@ -58,16 +66,32 @@ class Meta:
         return inputs[index]
 
     def __repr__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
+        text = f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
+        return text if self.strides is None else f"{text} with strides {self.strides}"
 
 
-_metas: dict[tuple[torch.Size, torch.dtype], Meta] = {}
+_metas: dict[tuple[torch.Size, torch.dtype, tuple[int, ...] | None], Meta] = {}
 
 
-def meta(shape: torch.Size, dtype: torch.dtype) -> Meta:
-    """The one `Meta` of this shape and dtype."""
-    found = _metas.get((shape, dtype))
-    return found or _metas.setdefault((shape, dtype), Meta(shape, dtype))
+def meta(shape: torch.Size, dtype: torch.dtype, strides: Sequence[int] | None = None) -> Meta:
+    """The one `Meta` of this shape and dtype, and of these strides: row-major, if not given."""
+    own = None if strides is None or row_major(shape) == tuple(strides) else tuple(strides)
+    key = shape, dtype, own
+    return _metas.get(key) or _metas.setdefault(key, Meta(shape, dtype, own))
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """The `Meta` of a tensor like this one."""
+    return meta(torch.Size(tensor.shape), tensor.dtype, tensor.stride())
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 class Value:
@@ -118,7 +142,7 @@ class Leaf(torch.Tensor):
 def leaf(value: Value) -> Leaf:
     """A new leaf for `value`."""
     meta = value.meta
-    made = _wrapper(Leaf, meta.shape, dtype=meta.dtype, device=value.home.device)
+    made = _wrapper(Leaf, meta.shape, meta.strides, dtype=meta.dtype, device=value.home.device)
     made.value = value
     return made
 

@@ -33,11 +33,12 @@ from .trie import (
     numbers_in,
     zero_dim,
 )
-from .values import Leaf, Meta, Ref, Value, leaf, naming
+from .values import Leaf, Meta, Ref, Value, leaf, meta, naming, row_major
 
 _wrapper = functional.wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
 _EMPTY = describe(torch.ops.aten.zeros.default)
+RESTRIDE = describe(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
 _STATES = 300_000
 
@@ -86,7 +87,8 @@ class Window:
                     values = self.values
                     value = Value(outputs, self, _result(len(values)), self.stamp)
                     values.append(value)
-                    made = _wrapper(Leaf, outputs.shape, dtype=outputs.dtype, device=self.device)
+                    shape, dtype, strides = outputs.shape, outputs.dtype, outputs.strides
+                    made = _wrapper(Leaf, shape, strides, dtype=dtype, device=self.device)
                     made.value = value
                     return made
                 return outputs if outputs is inference.EAGER else self._leaves(outputs)
@@ -250,11 +252,26 @@ class Window:
 
     def _fill(self, value: Value) -> None:
         """Make what torch.empty gave a value of this window: zeros."""
-        shape = tuple(value.meta.shape)
-        key = (_EMPTY, shape, "dtype", value.meta.dtype)
+        of = value.meta
+        plain = value if of.strides is None else Value(meta(of.shape, of.dtype), self)
+        self._append(plain, (_EMPTY, tuple(of.shape), "dtype", of.dtype), 1)
+        if plain is not value:
+            self._append(value, _restriding(plain, of), 3)
+
+    def restride(self, value: Value, wanted: Meta) -> Value:
+        """The same numbers, with the strides of `wanted`, a meta of the same shape and dtype."""
+        with self.lock:
+            if value.stamp is not self.stamp:
+                self.adopt(value)
+            made = Value(wanted, self)
+            self._append(made, _restriding(value, wanted), 3)
+            return made
+
+    def _append(self, value: Value, key: Any, positional: int) -> None:
+        """Make `value` the result of an op whose meta is known."""
         state = self.state.children.get(key)
         if state is None:
-            state = self._add(key, 1, len(self.scalars), value.meta)
+            state = self._add(key, positional, len(self.scalars), value.meta)
         self.state = state
         value.ref = _result(len(self.values))
         value.stamp = self.stamp
@@ -304,6 +321,11 @@ class Window:
             self.values.append(value)
             return leaf(value)
         return type(outputs)([self._leaves(output) for output in outputs])
+
+
+def _restriding(value: Value, wanted: Meta) -> tuple[Any, ...]:
+    strides = wanted.strides or row_major(wanted.shape)
+    return RESTRIDE, value.ref, tuple(wanted.shape), strides
 
 
 def _result(number: int) -> Ref:
