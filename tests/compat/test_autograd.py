@@ -279,3 +279,23 @@ def test_gradients_of_empty_products(shapes: tuple[tuple[int, ...], tuple[int, .
         return list(torch.autograd.grad((x @ y).sum(), (x, y)))
 
     assert_lockstep(chain, *(torch.ones(shape).requires_grad_() for shape in shapes))
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("written", [False, True])
+def test_gradients_of_real_fourier_transforms(dim: int, written: bool) -> None:
+    """The incoming gradients are views of a tensor from the CPU, or of one that was written to."""
+
+    def chain(x: Tensor, given: Tensor) -> list[Tensor]:
+        given = given * 2 if written else given
+        if written:
+            given += 1
+        found = []
+        for result in (torch.fft.ihfftn(x, dim=dim), torch.fft.rfft(x, dim=dim).reshape(-1)):
+            cotangent = given[: result.numel()].view(result.shape)
+            found += torch.autograd.grad(result, x, cotangent, create_graph=True)
+        found += torch.autograd.grad(found[0].square().sum() + found[1].sum(), given)
+        return found
+
+    given = torch.linspace(0, 1, 12, dtype=torch.complex128).mul(1 + 2j).requires_grad_()
+    assert_lockstep(chain, X.clone().requires_grad_(), given, **EXACT)

@@ -23,6 +23,7 @@ from xla_dynamo.backend.runtime import resident
 from . import execute, functional, lazy, reads  # noqa: F401  (reads fills HANDLERS)
 from .composites import register_composites
 from .factories import register_factories
+from .fourier import register_fourier
 from .inplace import register_inplace
 from .sequences import register_sequences
 from .strided import register_strided
@@ -48,6 +49,7 @@ def install() -> None:
     register_composites(library, autograd, _keep_whole, _below_autograd)
     register_inplace(autograd, _redispatch)
     register_sequences(autograd)
+    register_fourier(autograd, _redispatch)
     register_strided(autograd, _redispatch, _straight)
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
