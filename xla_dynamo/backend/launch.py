@@ -24,6 +24,7 @@ from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
 from .options import Options
+from .reversed_scans import join_reversals
 from .runtime import buffers, cache, pjrt, resident
 from .unflatten import unflatten
 
@@ -185,7 +186,8 @@ def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
 
     `graph` is edited.
     """
-    unflatten(graph)
+    join_reversals(graph)
+    unflatten(graph)  # which drops what is no longer used
     try:
         return lower_graph(graph, target, **details)
     except CompileError as error:

@@ -130,6 +130,18 @@ def test_running_extrema(dtype: torch.dtype, dim: int) -> None:
     check(aten.cummin.default, make(dtype)[:, :0], dim)
 
 
+@pytest.mark.parametrize("rows", [1, 7, 8, 30])
+def test_prefixes_of_few_and_many_rows(rows: int) -> None:
+    x = torch.randn(rows, 65)
+    x[0, 3], x[-1, 7], x[0, 20], x[-1, 40:] = -INF, INF, NAN, -INF
+    for source, dim in ((x, 1), (x.T, 0), (x[:, :1], 1), (x[:0], 1), (x[:, :0], 1)):
+        for op in (aten.logcumsumexp, aten.cummax, aten.cummin):
+            check(op.default, source, dim)
+    for dtype in (torch.int64, torch.uint8, torch.bool, torch.bfloat16):
+        check(aten.cummax.default, torch.randint(0, 2, (rows, 9)).to(dtype), 1)
+        check(aten.cummin.default, torch.randint(0, 2, (rows, 9)).to(dtype), 1)
+
+
 def test_logcumsumexp() -> None:
     check(aten.logcumsumexp.default, torch.tensor([-INF, -INF, 1000.0, 1000.0, -1000.0, 5.0]), 0)
     check(aten.logcumsumexp.default, torch.randn(4, 300), 1)

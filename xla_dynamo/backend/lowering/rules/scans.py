@@ -1,13 +1,16 @@
 """Cumulative sums, products, maxima and log-sum-exps along a dim.
 
-XLA's prefix primitives, logarithmic in depth; nothing is unrolled. Integers sum in int64, 16-bit
-floats in float32. Positions of running maxima are a second running maximum, over the positions at
-which the value was reached: the latest of equal values and of NaNs, as in eager.
+XLA's prefix primitives, logarithmic in depth; nothing is unrolled. On CPUs those combine windows of
+sixteen, element by element: where that costs more than a sum, a scan of one column after the other
+(of few rows: an associative one) is 2 (maxima) to 50 times (log-sum-exps) faster. Integers sum in
+int64, 16-bit floats in float32. Positions of running maxima are a second running maximum, over the
+positions at which the value was reached: the latest of equal values and of NaNs, as in eager.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +18,16 @@ import numpy as np
 import torch
 from jax import lax
 
+from ... import reversed_scans  # noqa: F401  (registers the op)
 from ..dtypes import accumulation, to_numpy
 from ..registry import lower
 from ._dims import at_least_1d, axis
 from ._promotion import cast, floating, is_complex, is_inexact
 
 aten = torch.ops.aten
+
+# From as many rows on, steps from column to column beat log(columns) passes over all of them.
+_MANY_ROWS = 8
 
 
 def _scan(
@@ -40,6 +47,11 @@ def cumsum(x: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.A
     return _scan(lax.cumsum, x, dim, dtype)
 
 
+@lower(torch.ops.xla_dynamo.cumsum_from_end.default)
+def cumsum_from_end(x: jax.Array, dim: int) -> jax.Array:
+    return _scan(partial(lax.cumsum, reverse=True), x, dim, None)
+
+
 @lower(aten.cumprod.default)
 def cumprod(x: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.Array:
     return _scan(lax.cumprod, x, dim, dtype)
@@ -52,7 +64,39 @@ def logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
         return x
     if is_complex(x.dtype):
         return _complex_logcumsumexp(values, axis(dim, x.ndim)).reshape(x.shape)
-    return lax.cumlogsumexp(values, axis=axis(dim, x.ndim)).reshape(x.shape).astype(x.dtype)
+    over = axis(dim, x.ndim)
+    out = _prefixes(jnp.logaddexp, lax.cumlogsumexp, -np.inf, values, over)
+    return out.reshape(x.shape).astype(x.dtype)
+
+
+def _prefixes(
+    combine: Callable[..., jax.Array],
+    primitive: Callable[..., jax.Array],
+    identity: float,
+    values: jax.Array,
+    axis: int,
+) -> jax.Array:
+    """The prefixes of `values` under `combine`, of which XLA has a `primitive` as well."""
+    rows = values.size // max(values.shape[axis], 1)
+    by_steps = partial(_by_steps, combine, np.asarray(identity, values.dtype), axis)
+    by_pairs = partial(lax.associative_scan, combine, axis=axis)
+    return lax.platform_dependent(
+        values,
+        cpu=by_steps if rows >= _MANY_ROWS else by_pairs,
+        default=partial(primitive, axis=axis),
+    )
+
+
+def _by_steps(
+    combine: Callable[..., jax.Array], identity: np.ndarray, axis: int, values: jax.Array
+) -> jax.Array:
+    def step(total: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        total = combine(total, value)
+        return total, total
+
+    columns = jnp.moveaxis(values, axis, 0)
+    _, prefixes = lax.scan(step, jnp.broadcast_to(identity, columns.shape[1:]), columns)
+    return jnp.moveaxis(prefixes, 0, axis)
 
 
 def _complex_logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
@@ -83,25 +127,32 @@ def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
 
 @lower(aten.cummax.default)
 def cummax(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    return _running(lax.cummax, x, dim)
+    return _running(partial(_prefixes, jnp.maximum, lax.cummax), x, dim, largest=True)
 
 
 @lower(aten.cummin.default)
 def cummin(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    return _running(lax.cummin, x, dim)
+    return _running(partial(_prefixes, jnp.minimum, lax.cummin), x, dim, largest=False)
 
 
 def _running(
-    function: Callable[..., jax.Array], x: jax.Array, dim: int
+    function: Callable[..., jax.Array], x: jax.Array, dim: int, *, largest: bool
 ) -> tuple[jax.Array, jax.Array]:
     source, over = at_least_1d(x), axis(dim, x.ndim)
     if source.dtype == np.bool_:
         source = source.astype(np.int8)
-    values = function(source, axis=over)
+    values = function(_last(source.dtype, largest), source, over)
     reached = source == values
     if is_inexact(x.dtype):
         reached |= jnp.isnan(source)
     dtype = np.int32 if source.shape[over] < 2**31 else np.int64
     places = lax.broadcasted_iota(dtype, source.shape, over)
-    indices = lax.cummax(jnp.where(reached, places, 0), axis=over)
+    indices = _prefixes(jnp.maximum, lax.cummax, 0, jnp.where(reached, places, 0), over)
     return values.reshape(x.shape).astype(x.dtype), indices.reshape(x.shape)
+
+
+def _last(dtype: np.dtype, largest: bool) -> float:
+    """What every other number of the type wins against, as maximum or minimum."""
+    if is_inexact(dtype):
+        return -np.inf if largest else np.inf
+    return np.iinfo(dtype).min if largest else np.iinfo(dtype).max
