@@ -42,6 +42,9 @@ NOT_FINITE: dict[str, Callable[[Tensor], Any]] = {
     "a mask": lambda x: x * (x > 0),
     "a mask as a tensor of floats": lambda x: x * (x > 0).to(x.dtype) - 0.0,
     "a mask as a complex tensor": lambda x: torch.view_as_real(x * (x > 0).to(torch.complex64)),
+    "a depthwise convolution": lambda x: F.conv1d(
+        x.double()[None], torch.ones(3, 1, 2, dtype=torch.float64), groups=3
+    ),
     "beta=0": lambda x: torch.addmm(x, x.nan_to_num(1, 2, 3), x.nan_to_num(), beta=0),
     "the gradient of aminmax": lambda x: torch.func.grad(
         lambda y: torch.aminmax(y, dim=0)[0].sum()

@@ -71,7 +71,7 @@ def cast(operand: Any, dtype: np.dtype) -> jax.Array:
         if np.iscomplexobj(operand) and not np.issubdtype(dtype, np.complexfloating):
             operand = operand != 0 if dtype == np.bool_ else jnp.real(operand)
         if operand.dtype == np.bool_ and is_inexact(dtype):
-            # Not a conversion: XLA makes x * converted mask a choice of x or 0, also of nan and inf.
+            # Not a conversion: XLA makes x * converted mask a choice of x or 0, even for inf.
             one, zero = np.ones((), dtype), np.zeros((), dtype)
             return jnp.where(operand, one, zero)
         return operand.astype(dtype)

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from jax import lax
 
@@ -131,6 +132,8 @@ def _correlation(
         if _taps.pays(platform.get(), x.shape[2:], weight.shape[2:], groups):
             out = _taps.correlate(x, weight, stride, padding, dilation)
         else:
+            if platform.get() == "cpu" and weight.dtype == np.float64 and weight.shape[1] == 1:
+                x, weight = _with_a_channel_of_zeros(x, weight, groups)
             out = lax.conv_general_dilated(
                 x,
                 weight,
@@ -144,6 +147,15 @@ def _correlation(
         return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
 
     return correlate
+
+
+def _with_a_channel_of_zeros(x: Array, weight: Array, groups: int) -> tuple[Array, Array]:
+    """Groups of two channels, as XLA:CPU mixes groups of one in float64: by zeros, times inf."""
+    pairs = x.reshape(x.shape[0], groups, 1, *x.shape[2:])
+    zero = lax.full((), 0, x.dtype)
+    pairs = lax.pad(pairs, zero, [(0, i == 2, 0) for i in range(pairs.ndim)])
+    weight = lax.pad(weight, zero, [(0, i == 1, 0) for i in range(weight.ndim)])
+    return pairs.reshape(x.shape[0], 2 * groups, *x.shape[2:]), weight
 
 
 def _accumulating(array: Array) -> Array:
