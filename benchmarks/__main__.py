@@ -1,7 +1,7 @@
 """All benchmarks, into README.md: `python -m benchmarks` (or `make bench`).
 
-The tables between the README's benchmark markers are replaced; every measurement is appended to
-benchmarks/*.jsonl.
+The tables between the README's benchmark markers are replaced, and docs/speed.md; every measurement
+is appended to benchmarks/*.jsonl.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import re
 from pathlib import Path
 
-from . import cpu, lazy, overhead, tpu
+from . import cpu, lazy, operators, overhead, tpu
 
 README = Path("README.md")
 SECTION = re.compile("(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
@@ -67,6 +67,7 @@ def main() -> None:
     print(text)
     readme = README.read_text()
     README.write_text(SECTION.sub(lambda found: found[1] + text + found[2], readme))
+    operators.measure_all(operators.OUTPUT)
 
 
 if __name__ == "__main__":

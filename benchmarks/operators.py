@@ -3,9 +3,9 @@
 Each torch function of operator_cases.py is compiled by torch.compile(backend="xla") with its
 gradients; what is timed are the executables alone, on arrays that are on the device already, beside
 that of jax.jit of the hand-written function, both on one client. (benchmarks/overhead.py measures
-what a call costs beyond that.) Results are compared before anything is timed. Both sides take turns in one process, and the
-least time of each is its time: other load on the machine only ever adds. A ratio below 1 is faster
-than JAX. Writes docs/speed.md, the README's summary and benchmarks/operator_results.jsonl.
+what a call costs beyond that.) Results are compared before anything is timed. Both sides take turns
+in one process, and the least time of each is its time: other load on the machine only ever adds.
+Rewrites docs/speed.md and the README's summary, and appends to benchmarks/operator_results.jsonl.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +31,16 @@ from rich.progress import track
 from xla_dynamo.backend import launch
 from xla_dynamo.backend.runtime import pjrt
 
+from . import operator_page
 from .operator_cases import Case, Index, cases
+from .operator_page import LIMIT, Result
 
-LIMIT = 1.1
+OUTPUT = Path("benchmarks/operator_results.jsonl")
 # Seconds of measuring: of every case, and at most, of one above the limit.
 SECONDS, MOST_SECONDS = 1.0, 4.0
 # glibc's mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 Call = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Result:
-    """Milliseconds of the executables of one case."""
-
-    family: str
-    name: str
-    what: str
-    ours: float
-    jax: float
-
-    @property
-    def ratio(self) -> float:
-        return self.ours / self.jax
 
 
 def measure(case: Case) -> Result:
@@ -149,11 +136,11 @@ def _theirs(
         arrays.append(jnp.asarray(cotangent.numpy()))
     lowered = jax.jit(_differentiated(case), keep_unused=True).lower(*arrays)
     device = pjrt.device("cpu")
-    signatures = [
+    taken, given = (
         [(tuple(a.shape), a.dtype) for a in jax.tree.leaves(side)]
         for side in (arrays, lowered.out_info)
-    ]
-    executable = pjrt.compile(lowered.compiler_ir("stablehlo"), device, *signatures, {})
+    )
+    executable = pjrt.compile(lowered.compiler_ir("stablehlo"), device, taken, given, {})
     arrays = [pjrt.put(np.asarray(array), device) for array in arrays]
     results = [np.asarray(r) for r in executable(*arrays)]
     return lambda: jax.block_until_ready(executable(*arrays)), results
@@ -208,36 +195,34 @@ def _keep_freed_memory() -> None:
         libc.mallopt(parameter, value)
 
 
-def table(results: list[Result]) -> str:
-    """Markdown: every case; those above the limit are bold."""
-    lines = ["| op | what | ours, ms | JAX, ms | ours / JAX |", "|---|---|--:|--:|--:|"]
-    family = ""
-    for one in results:
-        if one.family != family:
-            family = one.family
-            lines.append(f"| **{family}** | | | | |")
-        ratio = f"**{one.ratio:.2f}**" if one.ratio > LIMIT else f"{one.ratio:.2f}"
-        lines.append(f"| {one.name} | {one.what} | {one.ours:.2f} | {one.jax:.2f} | {ratio} |")
-    return "\n".join(lines)
-
-
-def summary(results: list[Result]) -> str:
-    """Markdown: for each family the median and the worst ratio."""
-    lines = [
-        "| family | cases | median ratio | worst ratio | worst case |",
-        "|---|--:|--:|--:|---|",
-    ]
-    for family in dict.fromkeys(one.family for one in results):
-        of_family = sorted((r for r in results if r.family == family), key=lambda r: r.ratio)
-        middle, worst = of_family[len(of_family) // 2], of_family[-1]
-        cells = (family, len(of_family), f"{middle.ratio:.2f}", f"{worst.ratio:.2f}")
-        lines.append(f"| {' | '.join(map(str, cells))} | {worst.name}, {worst.what} |")
-    return "\n".join(lines)
-
-
-def run(pattern: str = "", progress: bool = True) -> list[Result]:
-    """Measure the cases whose "family: name, what" matches `pattern`."""
+def run(pattern: str = "") -> Iterator[Result]:
+    """Measure the cases whose "family: name, what" has a match of `pattern`."""
     _keep_freed_memory()
     named = {f"{case.family}: {case.name}, {_what(case)}": case for case in cases()}
     chosen = [case for name, case in named.items() if re.search(pattern, name)]
-    return [measure(case) for case in track(chosen, "measuring", disable=not progress)]
+    for case in track(chosen, description="measuring"):
+        yield measure(case)
+
+
+def measure_all(output: Path, pattern: str = "") -> None:
+    """Measure, append to `output`, print; without a `pattern`, rewrite the pages."""
+    results = []
+    for result in run(pattern):
+        results.append(result)
+        with output.open("a") as file:
+            file.write(json.dumps({**asdict(result), "ratio": round(result.ratio, 3)}) + "\n")
+    print(operator_page.table(results))
+    if not pattern:
+        operator_page.publish(results, os.cpu_count() or 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--match", default="", metavar="PATTERN", help="only these; no page")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    arguments = parser.parse_args()
+    measure_all(arguments.output, arguments.match)
+
+
+if __name__ == "__main__":
+    main()
