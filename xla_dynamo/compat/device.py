@@ -25,6 +25,7 @@ from .composites import register_composites
 from .factories import register_factories
 from .fourier import register_fourier
 from .inplace import register_inplace
+from .primitives import register_primitives
 from .sequences import register_sequences
 from .strided import register_strided
 from .values import Leaf
@@ -51,6 +52,9 @@ def install() -> None:
     register_sequences(autograd)
     register_fourier(autograd, _redispatch)
     register_strided(autograd, _redispatch, _straight)
+    primitives = torch.library.Library("prims", "IMPL", "AutogradXLA")
+    _libraries.append(primitives)
+    register_primitives(primitives)
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
     )

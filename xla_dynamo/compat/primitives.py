@@ -1,0 +1,17 @@
+"""Views and writes of torch.prims on tensors of the device -> the aten ops that they are.
+
+PyTorch's functionalization knows those of aten alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import _prims
+
+
+def register_primitives(library: torch.library.Library) -> None:
+    """Register kernels in `library`, of namespace prims and dispatch key AutogradXLA."""
+    for name in _prims.__all__:
+        op = getattr(getattr(torch.ops.prims, name, None), "default", None)
+        if op is not None and any(result.alias_info for result in op._schema.returns):
+            library.impl(name, op.impl_aten)
