@@ -130,6 +130,16 @@ def test_running_extrema(dtype: torch.dtype, dim: int) -> None:
     check(aten.cummin.default, make(dtype)[:, :0], dim)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_topk_of_negative_nans(dtype: torch.dtype) -> None:
+    """Whatever their sign bit, they are the largest."""
+    x = torch.arange(12.0, dtype=dtype).reshape(2, 6)
+    x[0, 2] = torch.tensor(NAN).copysign(torch.tensor(-1.0))
+    check(aten.topk.default, x, 2)
+    check(aten.topk.default, x, 2, 0)
+    check(aten.topk.default, x[:, :0], 0)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 8, 30])
 def test_prefixes_of_few_and_many_rows(rows: int) -> None:
     x = torch.randn(rows, 65)

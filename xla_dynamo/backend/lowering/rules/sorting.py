@@ -6,6 +6,8 @@ sort reverses the order of the keys, not of the result, so that ties keep their 
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,9 +78,7 @@ def topk(
     if source.dtype == np.bool_:
         source = source.astype(np.int8)
     if largest:
-        # top_k takes NaNs for largest only if their sign bit is clear.
-        keys = jnp.where(jnp.isnan(source), jnp.nan, source) if is_inexact(x.dtype) else source
-        values, order = lax.top_k(keys.astype(source.dtype), k)
+        values, order = _top(source, k)
     else:
         _, order = lax.top_k(~_integer_keys(source), k)
         values = jnp.take_along_axis(source, order, axis=-1, mode="promise_in_bounds")
@@ -86,6 +86,25 @@ def topk(
         return values.reshape(()), order.reshape(())
     result = jnp.moveaxis(values, -1, axis(dim, x.ndim)).astype(x.dtype)
     return result, jnp.moveaxis(order, -1, axis(dim, x.ndim))
+
+
+def _top(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """lax.top_k takes NaNs for largest only if their sign bit is clear: here all are.
+
+    A CPU looks first whether there is any, which is cheaper than to write a copy of `x`.
+    """
+    if not is_inexact(x.dtype) or x.size == 0:
+        values, order = lax.top_k(x, k)
+        return values, order
+
+    def clean(x: jax.Array) -> Any:
+        return lax.top_k(jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), x), k)
+
+    def by_need(x: jax.Array) -> Any:
+        return lax.cond(jnp.isnan(jnp.max(x)), clean, lambda x: lax.top_k(x, k), x)
+
+    values, order = lax.platform_dependent(x, cpu=by_need, default=clean)
+    return values, order
 
 
 def _integer_keys(x: jax.Array) -> jax.Array:
