@@ -33,6 +33,12 @@ def test_floats(rank: int, mode: str, how: str) -> None:
     assert_like_eager(lambda x: functional.interpolate(x, mode=mode, **HOW[how]).square(), x)
 
 
+@pytest.mark.parametrize(("rank", "mode"), CASES)
+def test_a_batch_of_none(rank: int, mode: str) -> None:
+    x = torch.randn(0, 3, *IMAGE[rank], requires_grad=True)
+    assert_like_eager(lambda x: functional.interpolate(x, size=5, mode=mode), x)
+
+
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 @pytest.mark.parametrize("dynamic", [False, True])

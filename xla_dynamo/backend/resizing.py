@@ -82,7 +82,8 @@ def interpolate(
         sizes = [torch.sym_int(n * s) for n, s in zip(input.shape[2:], factors, strict=True)]
         if not recompute_scale_factor:
             scales = [float(factor) for factor in factors]
-    if op is None or not _differentiable(op, input, sizes):  # mode="area" is a pooling
+    # mode="area" is a pooling; PyTorch's shape inference of the ops fails for an empty batch.
+    if op is None or 0 in input.shape or not _differentiable(op, input, sizes):
         return functional.interpolate(
             input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
         )
