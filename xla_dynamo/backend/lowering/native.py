@@ -53,6 +53,16 @@ def _no_zero(predicate: Predicate) -> Predicate:
     return holds
 
 
+def _scaled_wide(predicate: Predicate) -> Predicate:
+    """No `alpha` in 16 bits: torch-mlir rounds the product, eager the sum only."""
+
+    def holds(node: Node) -> bool:
+        wide = node.meta["val"].dtype not in _FLOATS - _WIDE
+        return predicate(node) and (wide or node.kwargs.get("alpha", 1) == 1)
+
+    return holds
+
+
 def _some_dims(predicate: Predicate) -> Predicate:
     """Not 0-d: torch-mlir crashes or loops on a dimension of a scalar."""
 
@@ -91,10 +101,11 @@ _BOOL = frozenset({torch.bool})
 _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     # Element-wise
     (
-        (aten.neg.default, aten.sub.Tensor, aten.mul.Tensor, aten.abs.default),
+        (aten.neg.default, aten.mul.Tensor, aten.abs.default),
         _of(_NUMBERS),
     ),
-    ((aten.add.Tensor,), _no_zero(_of(_NUMBERS))),
+    ((aten.add.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
+    ((aten.sub.Tensor,), _scaled_wide(_of(_NUMBERS))),
     # XLA divides by a constant through its reciprocal, which 16 bits round too coarsely.
     ((aten.div.Tensor,), _of(_WIDE)),
     (

@@ -188,3 +188,21 @@ def test_a_16_bit_quotient_by_a_constant_is_rounded_once(dtype: torch.dtype) -> 
     compiled = torch.compile(lambda x: (x / 5, x / 3), backend="xla", fullgraph=True)
     for quotient, divisor in zip(compiled(x), (5, 3), strict=True):
         assert torch.equal(quotient, x / divisor)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", [0.3, -1.7, 3])
+def test_16_bit_sums_of_products_are_rounded_once(dtype: torch.dtype, value: float) -> None:
+    """Bit for bit: sums that nearly cancel would show a product that was rounded before."""
+    a, b = torch.randn(2, 512).to(dtype)  # eager's remainder of its vectors rounds more often
+    b = torch.where(b.abs() < 0.1, torch.ones_like(b), b)
+    alpha = torch.tensor(value, dtype=dtype).double()  # so in eager too
+    for op, args, minus in (
+        (aten.add.Tensor, (a,), -alpha * a),
+        (aten.sub.Tensor, (a,), alpha * a),
+        (aten.addcmul.default, (a, b), -value * a.double() * b),
+        (aten.addcdiv.default, (a, b), -value * a.double() / b),
+    ):
+        named = {"value" if len(args) == 2 else "alpha": value}
+        x = (minus * 1.01).to(dtype)
+        assert torch.equal(run(op, x, *args, **named), op(x, *args, **named))

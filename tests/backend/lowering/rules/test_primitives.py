@@ -19,6 +19,14 @@ def test_fma() -> None:
     check(prims.fma.default, a, b, c)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_fma_rounds_once(dtype: torch.dtype) -> None:
+    a, b = torch.randn(2, 500).to(dtype)
+    c = (-1.01 * a.double() * b).to(dtype)
+    exact = torch.addcmul(c.float(), a.float(), b.float()).to(dtype)
+    assert torch.equal(run(prims.fma.default, a, b, c), exact)
+
+
 def test_broadcast_in_dim() -> None:
     check(prims.broadcast_in_dim.default, torch.randn(3, 1), [2, 3, 4], [1, 2])
 

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from jax import lax
 
+from ..dtypes import accumulation
 from ..registry import Unsupported, lower
-from ._promotion import compute, is_array, is_inexact, promote, result_dtype
+from ._promotion import cast, compute, is_array, is_inexact, promote, result_dtype
 
 aten = torch.ops.aten
 
@@ -31,11 +32,13 @@ def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
         return jnp.logical_or(x, jnp.logical_and(y, alpha))
     if _is_zero(y, alpha):
         return compute(lambda x, y: _plus_zero(x), x, y)
+    alpha = _rounded(alpha, x, y)
     return compute(lambda x, y: x + _scaled(y, alpha), x, y)
 
 
 @lower(aten.sub.Tensor, aten.sub.Scalar)
 def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
+    alpha = _rounded(alpha, x, y)
     return compute(lambda x, y: x - _scaled(y, alpha), x, y)
 
 
@@ -89,12 +92,12 @@ def reciprocal(x: jax.Array) -> jax.Array:
 
 @lower(aten.addcmul.default)
 def addcmul(x: jax.Array, first: jax.Array, second: jax.Array, *, value: Operand = 1) -> jax.Array:
-    return compute(lambda x, y, z: x + _scaled(y * z, value), x, first, second)
+    return compute(lambda x, y, z: x + _scaled(y, value) * z, x, first, second)
 
 
 @lower(aten.addcdiv.default)
 def addcdiv(x: jax.Array, first: jax.Array, second: jax.Array, *, value: Operand = 1) -> jax.Array:
-    return compute(lambda x, y, z: x + _scaled(y / z, value), x, first, second)
+    return compute(lambda x, y, z: x + _scaled(y, value) / z, x, first, second)
 
 
 @lower(aten.lerp.Scalar, aten.lerp.Tensor)
@@ -195,6 +198,12 @@ def _scaled(x: jax.Array, alpha: Operand) -> jax.Array:
     if not is_array(alpha) and alpha == 1:
         return x
     return x * jnp.asarray(alpha).astype(x.dtype)
+
+
+def _rounded(alpha: Operand, *operands: Operand) -> Operand:
+    """What eager multiplies a 16-bit summand with: `alpha` in 16 bits, the product in 32."""
+    dtype = result_dtype(*operands)
+    return alpha if dtype == accumulation(dtype) else cast(alpha, dtype)
 
 
 def _is_zero(number: Operand, alpha: Operand) -> bool:

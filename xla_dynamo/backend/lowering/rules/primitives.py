@@ -16,6 +16,7 @@ from jax import lax
 
 from ..dtypes import to_numpy
 from ..registry import lower
+from ._promotion import compute
 from .views import cast
 
 prims = torch.ops.prims
@@ -28,7 +29,8 @@ def convert_element_type(x: jax.Array, dtype: torch.dtype) -> jax.Array:
 
 @lower(*([prims.fma.default] if hasattr(prims, "fma") else []))  # torch 2.9 has none
 def fma(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
-    return a * b + c
+    """Dynamo's add_(other, alpha=...): the product is not rounded to 16 bits."""
+    return compute(lambda a, b, c: a * b + c, a, b, c)
 
 
 @lower(prims.device_put.default, prims.view_of.default)
