@@ -40,12 +40,14 @@ def xla(
     from .recurrent import replace_recurrent
     from .resizing import keep_resizing_whole
     from .runtime import pjrt
+    from .scaled_updates import restore_scaled_updates
 
     chosen = option_module.parse(options, mode)
     pjrt.device(chosen.platform or pjrt.default_platform())
     replace_recurrent(gm)
     leave_out_empty_dimensions(gm)
     keep_resizing_whole(gm)
+    restore_scaled_updates(gm)
 
     def edit(graph: GraphModule) -> None:
         keep_start_on_device(graph)
