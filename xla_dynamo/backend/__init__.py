@@ -34,6 +34,7 @@ def xla(
     from . import options as option_module
     from .decompositions import decompositions
     from .dimensions import leave_out_empty_dimensions
+    from .log_softmax import save_rows_only
     from .lowering.registry import draws
     from .narrowing import keep_start_on_device
     from .program import make_program
@@ -51,6 +52,7 @@ def xla(
 
     def edit(graph: GraphModule) -> None:
         keep_start_on_device(graph)
+        save_rows_only(graph)
         prng.functionalize(graph, draws)
 
     return aot.compile(

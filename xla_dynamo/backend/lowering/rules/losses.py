@@ -7,11 +7,14 @@ Margin losses spread pairs of classes out, as many as the classes squared.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import torch
 from jax import lax
 
+from ... import log_softmax  # noqa: F401  (registers the op)
 from .. import dtypes
 from ..registry import lower
 from ._promotion import compute
@@ -29,7 +32,7 @@ def nll_loss_forward(
     """Classes are axis 1 (0 without a batch); a mean over no targets is NaN."""
     axis = min(x.ndim - 1, 1)
     total = dtypes.accumulation(x.dtype)
-    ignored, weights, place = _targets(x, target, weight, ignore_index)
+    ignored, weights, place = _targets(x.dtype, target, weight, ignore_index)
     picked = jnp.take_along_axis(x, place, axis, mode="promise_in_bounds").squeeze(axis)
     loss = jnp.where(ignored, 0, -picked.astype(total) * weights)
     if reduction == NONE and x.ndim > 1:
@@ -49,14 +52,28 @@ def nll_loss_backward(
     total_weight: Array,
 ) -> Array:
     axis = min(x.ndim - 1, 1)
-    total = dtypes.accumulation(x.dtype)
-    ignored, weights, place = _targets(x, target, weight, ignore_index)
+    share = nll_loss_row_gradient(grad, target, weight, reduction, ignore_index, total_weight)
+    _, _, place = _targets(x.dtype, target, weight, ignore_index)
+    hit = lax.broadcasted_iota(place.dtype, x.shape, axis) == place
+    return jnp.where(hit, share, 0).astype(x.dtype)
+
+
+@lower(torch.ops.xla_dynamo.nll_loss_row_gradient.default)
+def nll_loss_row_gradient(
+    grad: Array,
+    target: Array,
+    weight: Array | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Array,
+) -> Array:
+    """What the gradient is at each target; classes are an axis of one."""
+    total = dtypes.accumulation(grad.dtype)
+    ignored, weights, _ = _targets(grad.dtype, target, weight, ignore_index)
     grad = grad.astype(total)
     if reduction == MEAN:
         grad = grad / total_weight.astype(total)
-    share = jnp.expand_dims(jnp.where(ignored, 0, -grad * weights), axis)
-    hit = lax.broadcasted_iota(place.dtype, x.shape, axis) == place
-    return jnp.where(hit, share, 0).astype(x.dtype)
+    return jnp.expand_dims(jnp.where(ignored, 0, -grad * weights), min(target.ndim, 1))
 
 
 @lower(aten.smooth_l1_loss_backward.default)
@@ -113,15 +130,15 @@ def multilabel_margin_loss_backward(
 
 
 def _targets(
-    x: Array, target: Array, weight: Array | None, ignore_index: int
+    dtype: Any, target: Array, weight: Array | None, ignore_index: int
 ) -> tuple[Array, Array, Array]:
     """Which targets are ignored, the weight of each (0 if ignored), and its place along classes."""
-    total = dtypes.accumulation(x.dtype)
+    total = dtypes.accumulation(dtype)
     ignored = target == ignore_index
     place = jnp.where(ignored, 0, target).astype(jnp.int32)
     weights = jnp.ones((), total) if weight is None else weight.astype(total)[place]
     weights = jnp.where(ignored, 0, weights)
-    return ignored, weights, jnp.expand_dims(place, min(x.ndim - 1, 1))
+    return ignored, weights, jnp.expand_dims(place, min(target.ndim, 1))
 
 
 def _rows(x: Array) -> Array:

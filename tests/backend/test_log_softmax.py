@@ -1,0 +1,89 @@
+"""Gradients of log_softmax and of losses on it, from the input and rows' maxima and sums."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from eager import assert_like_eager
+from torch import Tensor
+
+import xla_dynamo
+
+INF, NAN = float("inf"), float("nan")
+
+
+def logits(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, dtype=dtype, requires_grad=True)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("shape", [(6, 5), (5,), (2, 5, 3), (2, 5, 3, 4)])
+def test_cross_entropy(shape: tuple[int, ...], smoothing: float, reduction: str) -> None:
+    batch = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
+    target = torch.randint(5, batch)
+    target.view(-1)[1:2] = -100
+    weight = torch.rand(5, dtype=torch.float64)
+    loss = partial(F.cross_entropy, label_smoothing=smoothing, reduction=reduction)
+    x = logits(*shape)
+    assert_like_eager(lambda x, t: loss(x, t).square(), x, torch.zeros(batch, dtype=torch.int64))
+    assert_like_eager(lambda x, t, w: loss(x, t, weight=w) * 3, x, target, weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(4, 7), (4, 1), (3, 0), (0, 3), (3,), ()])
+def test_log_softmax(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    for dim in {0, -1}:
+        x = logits(*shape, dtype=dtype)
+        assert_like_eager(lambda x, dim=dim: F.log_softmax(x, dim).square(), x)
+        assert_like_eager(lambda x, dim=dim: F.log_softmax(x, dim), x)
+
+
+def test_a_loss_along_another_dim() -> None:
+    target = torch.randint(5, (6,))
+    assert_like_eager(lambda x, t: F.nll_loss(F.log_softmax(x, 0), t), logits(6, 5), target)
+
+
+def test_several_losses_of_one_input() -> None:
+    def losses(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logs = F.log_softmax(x, 1)
+        return F.nll_loss(logs, target), logs.exp().sum(), logs.mean(0).sum()
+
+    assert_like_eager(losses, logits(6, 5), torch.randint(5, (6,)))
+
+
+def test_extreme_rows() -> None:
+    rows = [[1e30, -1e30, 0, 3], [INF, 1, 2, 3], [-INF, 1, 2, 3], [-INF] * 4, [NAN, 1, 2, 3]]
+    x = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
+    loss = partial(F.cross_entropy, reduction="none")
+    compiled = torch.compile(loss, backend="xla")
+    target = torch.tensor([0, 1, 1, 2, 3])
+    got, want = (
+        torch.autograd.grad(f(x, target), x, torch.ones(5, dtype=torch.float64))[0]
+        for f in (compiled, loss)
+    )
+    torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_batches_of_any_size() -> None:
+    compiled = torch.compile(F.cross_entropy, backend="xla", dynamic=True)
+    for size in (4, 9, 5):
+        x, target = logits(size, 7), torch.randint(7, (size,))
+        (got,), (want,) = (
+            torch.autograd.grad(loss(x, target), x) for loss in (compiled, F.cross_entropy)
+        )
+        torch.testing.assert_close(got, want)
+
+
+def test_nothing_of_the_size_of_the_logits_is_saved() -> None:
+    with xla_dynamo.capture() as stages:
+        compiled = torch.compile(F.cross_entropy, backend="xla")
+        compiled(logits(32, 50), torch.randint(50, (32,))).backward()
+    forward, backward = (stage.stablehlo for stage in stages)
+    results = forward.split("func.func @main(")[1].split("{\n")[0].split("->")[1]
+    assert "tensor<32x1xf64>" in results
+    assert "tensor<32x50xf64>" not in results
+    assert "stablehlo.reduce" not in backward
