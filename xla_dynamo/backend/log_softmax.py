@@ -84,7 +84,7 @@ def _is_gradient(user: Node, output: Node) -> bool:
 
 def _has_rows(x: torch.Tensor) -> bool:
     empty = any(isinstance(size, int) and size == 0 for size in x.shape)
-    return x.dtype in _DTYPES and bool(x.dim()) and not empty
+    return bool(x.dtype in _DTYPES and x.dim() and not empty)
 
 
 def _split(graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node]) -> None:
