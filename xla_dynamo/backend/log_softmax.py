@@ -79,12 +79,12 @@ def _aliases(node: Node) -> list[Node]:
 def _is_gradient(user: Node, output: Node) -> bool:
     if user.target is not aten._log_softmax_backward_data.default:
         return False
-    return user.args[1] is output and user.args[2] == output.args[1]
+    return user.args[1] is output and bool(user.args[2] == output.args[1])
 
 
 def _has_rows(x: torch.Tensor) -> bool:
     empty = any(isinstance(size, int) and size == 0 for size in x.shape)
-    return bool(x.dtype in _DTYPES and x.dim() and not empty)
+    return x.dtype in _DTYPES and x.dim() > 0 and not empty
 
 
 def _split(graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node]) -> None:
