@@ -83,6 +83,13 @@ def test_is_the_op_that_was_called() -> None:
     assert targets(_in_place("addcdiv_")) == ["clone", torch.addcdiv, "copy_"]
 
 
+def test_calls_with_and_without_a_value() -> None:
+    def both(x: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
+        return [torch.addcdiv(x, a, b, **named) for named in ({}, {"value": 0.3}, {"value": 2})]
+
+    assert targets(both) == [torch.addcdiv] * 3
+
+
 THREE = [torch.div, torch.mul, torch.add]
 
 

@@ -49,7 +49,9 @@ def _by_place(graph: Graph) -> dict[str, list[Node]]:
     for node in graph.nodes:
         trace = node.stack_trace or ""
         marks = trace.rstrip().rpartition("\n")[2].strip()
-        if node.op not in ("placeholder", "get_attr", "output") and marks and set(marks) <= {*"^~"}:
+        named = marks and set(marks) <= {*"^~"}
+        # A call without a value is one op: `op(*args, **kwargs)` may have been both.
+        if node.op.startswith("call") and named and node.target is not torch.addcdiv:
             found[trace].append(node)
     return found
 
