@@ -85,7 +85,8 @@ def test_is_the_op_that_was_called() -> None:
 
 def test_calls_with_and_without_a_value() -> None:
     def both(x: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
-        return [torch.addcdiv(x, a, b, **named) for named in ({}, {"value": 0.3}, {"value": 2})]
+        given: list[dict[str, Any]] = [{}, {"value": 0.3}, {"value": 2}]
+        return [torch.addcdiv(x, a, b, **named) for named in given]
 
     assert targets(both) == [torch.addcdiv] * 3
 
