@@ -65,9 +65,11 @@ class Builder:
         """Append the op of one state."""
         op = state.op
         assert op is not None
-        if op is RESTRIDE:  # arrays have no strides
-            self._values.append(self._node(state.args[0]))
-            return
+        if op is RESTRIDE:
+            source = self._node(state.args[0])
+            if source.meta["val"].shape == state.outputs.shape:  # arrays have no strides
+                self._values.append(source)
+                return
         trace = _stack_trace(state)
         key = self._key() if op.random else None
         each = foreach.FOREACH.get(op.func)
