@@ -47,7 +47,38 @@ def test_forward_and_gradients(
     check(aten.convolution_backward.default, grad, x, weight, [5], *settings, [True] * 3)
 
 
+@pytest.mark.parametrize("batch", [2, 0])
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("image", "kernel", "stride", "padding", "dilation"), CASES)
+def test_gradient_of_a_grouped_weight(
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    transposed: bool,
+    extra: int,
+    batch: int,
+) -> None:
+    x = torch.randn(batch, 6, *image, dtype=torch.float64)
+    weight = torch.randn(6, 2, *kernel, dtype=torch.float64)
+    assert _taps.pays_for_grouped_weight("cpu", weight.shape, 3)
+    margins = [extra if transposed and s > 1 else 0 for s in stride]
+    settings = (stride, padding, dilation, transposed, margins, 3)
+    try:
+        grad = torch.randn_like(aten.convolution.default(x, weight, None, *settings))
+    except RuntimeError:
+        assert transposed  # no positions are left
+        return
+    mask = [False, True, False]
+    check(aten.convolution_backward.default, grad, x, weight, None, *settings, mask)
+
+
 def test_other_platforms_and_groups_keep_the_convolution() -> None:
     assert not _taps.pays("tpu", (2, 2), (3, 3), 1)
     assert not _taps.pays("cpu", (2, 2), (3, 3), 2)
     assert not _taps.pays("cpu", (7, 7), (3, 3), 1)
+    assert not _taps.pays_for_grouped_weight("tpu", (6, 2, 3, 3), 3)
+    assert not _taps.pays_for_grouped_weight("cpu", (6, 1, 3, 3), 6)
+    assert not _taps.pays_for_grouped_weight("cpu", (6, 2, 3, 3), 1)

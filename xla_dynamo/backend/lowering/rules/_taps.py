@@ -1,8 +1,9 @@
-"""A correlation over a tiny image -> a sum of matrix products, one for each tap of the kernel.
+"""Correlations that XLA:CPU has no kernel for -> matrix products, one for each tap of the kernel.
 
-XLA:CPU has no kernel for images smaller than the filter: 512 channels on 2x2 take it 308 ms,
-these products 3 ms. Only pairs of positions that meet inside the image are multiplied. Slices,
-products, pads and sums: linear in either operand, so JAX transposes it into the gradients.
+Images smaller than the filter are such: 512 channels on 2x2 take it 308 ms, the sum of these
+products 3 ms. Only pairs of positions that meet inside the image are multiplied. Slices, products,
+pads and sums: linear in either operand, so JAX transposes it into the gradients. The gradient of a
+grouped correlation's weight is another: one product a tap, of all groups at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 Array = jax.Array
@@ -25,6 +27,41 @@ def pays(platform: str, image: Sequence[int], kernel: Sequence[int], groups: int
     """Whether `correlate` is the faster form of a correlation over `image` by `kernel`."""
     small = math.prod(image) <= _LARGEST_IMAGE and math.prod(kernel) <= _MOST_TAPS
     return platform == "cpu" and groups == 1 and small
+
+
+def pays_for_grouped_weight(platform: str, weight: Sequence[int], groups: int) -> bool:
+    """Whether `grouped_weight_gradient` is faster; depthwise, XLA:CPU's own is good."""
+    return platform == "cpu" and groups > 1 < weight[1] and math.prod(weight[2:]) <= _MOST_TAPS
+
+
+def grouped_weight_gradient(
+    x: Array,
+    grad: Array,
+    weight: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Array:
+    """The gradient, of shape `weight`, that `grad` at the result of a correlation of `x` gives."""
+
+    def by_group(array: Array) -> Array:
+        """(batch, channels, *image) as (groups, channels of one, places)."""
+        batch, channels, places = *array.shape[:2], math.prod(array.shape[2:])
+        apart = array.reshape(batch, groups, channels // groups, places)
+        lined = lax.transpose(apart, (1, 2, 0, 3))
+        return lined.reshape(groups, channels // groups, batch * places)
+
+    zero = lax.full((), 0, x.dtype)
+    x = lax.pad(x, zero, [(0, 0, 0), (0, 0, 0), *((p, p, 0) for p in padding)])
+    grads, products = by_group(grad), []
+    for tap in itertools.product(*map(range, weight[2:])):
+        starts = [t * d for t, d in zip(tap, dilation, strict=True)]
+        reach = zip(starts, grad.shape[2:], stride, strict=True)
+        limits = [start + (size - 1) * s + 1 for start, size, s in reach]
+        part = by_group(lax.slice(x, (0, 0, *starts), (*x.shape[:2], *limits), (1, 1, *stride)))
+        products.append(lax.dot_general(grads, part, (((2,), (2,)), ((0,), (0,)))))
+    return jnp.stack(products, -1).reshape(tuple(weight))
 
 
 def correlate(

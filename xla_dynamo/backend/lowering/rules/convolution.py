@@ -109,7 +109,11 @@ def convolution_backward(
             (grad_x,) = jax.linear_transpose(lambda y: correlate(y, weight), x)(grad)
     if output_mask[1]:
         large, result = (grad, x) if transposed else (x, grad)
-        (grad_weight,) = jax.linear_transpose(partial(correlate, large), weight)(result)
+        if _taps.pays_for_grouped_weight(platform.get(), weight.shape, groups):
+            settings = (stride, padding, dilation, groups)
+            grad_weight = _taps.grouped_weight_gradient(large, result, weight.shape, *settings)
+        else:
+            (grad_weight,) = jax.linear_transpose(partial(correlate, large), weight)(result)
     if output_mask[2]:
         axes = (0, *range(2, grad.ndim))
         grad_bias = jnp.sum(grad, axes, dtype=dtypes.accumulation(grad.dtype))
