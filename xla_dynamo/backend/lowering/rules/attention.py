@@ -21,6 +21,7 @@ from ..registry import Unsupported, lower
 aten = torch.ops.aten
 
 Array = jax.Array
+_LEAST = 1e-30
 
 
 @lower(aten._scaled_dot_product_flash_attention_for_cpu.default)
@@ -38,21 +39,25 @@ def _scaled_dot_product_flash_attention_for_cpu(
 
     Written as jax.nn.softmax, XLA:TPU would see attention and call a kernel of its own, for which
     it copies queries, keys and values of a transformer layer: a tenth more bytes in all.
-    Rows without any key to attend to give zeros, as eager's kernel does.
+    Rows without any key to attend to give zeros, as eager's kernel does: their maximum is finite.
+    XLA:CPU makes one kernel of it all, if nothing between the products reshapes or compares.
     """
     _refuse_dropout(dropout_p)
+    shape = (*query.shape[:-1], value.shape[-1])
+    if attn_mask is None and not is_causal:
+        query = _by_key_head(query, key)
     scores = _scores(query, key, attn_mask, is_causal, scale)
-    top = jnp.max(scores, -1, keepdims=True, initial=-jnp.inf)
-    if attn_mask is not None:
-        top = jnp.where(top == -jnp.inf, 0, top)
+    lowest = -jnp.inf if attn_mask is None else float(jnp.finfo(scores.dtype).min)
+    top = jnp.max(scores, -1, keepdims=True, initial=lowest)
     weights = jnp.exp(scores - top)
     total = jnp.sum(weights, -1, keepdims=True)
+    # A row with a key has a sum of 1 at least, which stays what it is.
+    divisor = total if attn_mask is None else total + _LEAST
+    out = _rows_by_keys(weights.astype(value.dtype), value) / divisor
     logsumexp = top + jnp.log(total)
     if attn_mask is not None:
         logsumexp = jnp.where(total == 0, 0, logsumexp)
-        total = jnp.where(total == 0, 1, total)
-    out = _rows_by_keys(weights.astype(value.dtype), value) / total
-    return out.astype(query.dtype), logsumexp.squeeze(-1)
+    return out.reshape(shape).astype(query.dtype), logsumexp.reshape(shape[:-1])
 
 
 @lower(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
