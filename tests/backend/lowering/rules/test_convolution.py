@@ -116,3 +116,10 @@ def test_output_mask(wanted):
 def test_sequences(pad):
     x, weight, bias = torch.randn(9, 2, 3), torch.randn(4, 3, 5), torch.randn(5)
     check(aten.conv_tbc.default, x, weight, bias, pad)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_transposed_depthwise_of_float64(groups: int) -> None:
+    x, weight = torch.randn(2, groups, 5).double(), torch.randn(groups, 1, 3).double()
+    settings = ([2], [1], [1], True, [1], groups)
+    check(aten.convolution.default, x, weight, None, *settings)
