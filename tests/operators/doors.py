@@ -93,14 +93,25 @@ def _part(tensor: torch.Tensor, to: torch.device) -> torch.Tensor:
 
 def _home(tensor: torch.Tensor) -> torch.Tensor:
     assert tensor.device.type == "xla", "a result is on the CPU"
-    host, shape, strides = tensor.cpu(), tensor.shape, tensor.stride()
+    host, strides = tensor.cpu(), tensor.stride()
     if host.stride() == strides:
         return host
-    # `.cpu()` makes it dense: as it is there, with gaps and elements that share memory.
-    memory = torch.empty_strided(shape, strides, dtype=host.dtype)
-    words = torch.empty(memory.untyped_storage().nbytes() // memory.itemsize, dtype=host.dtype)
-    words[torch.arange(len(words)).as_strided(shape, strides)] = host
-    return words.as_strided(shape, strides)
+    return _Laid.apply(host, strides)  # pyright: ignore
+
+
+class _Laid(torch.autograd.Function):
+    """A dense tensor, laid out with gaps and elements that share memory; each has its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, host: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+        memory = torch.empty_strided(host.shape, strides, dtype=host.dtype)
+        words = torch.empty(memory.untyped_storage().nbytes() // memory.itemsize, dtype=host.dtype)
+        words[torch.arange(len(words)).as_strided(host.shape, strides)] = host
+        return words.as_strided(host.shape, strides)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # pyright: ignore
+        return grad, None
 
 
 def _write_back(moved: _Moved) -> None:
