@@ -118,8 +118,11 @@ def test_sequences(pad):
     check(aten.conv_tbc.default, x, weight, bias, pad)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("groups", [1, 3])
-def test_transposed_depthwise_of_float64(groups: int) -> None:
-    x, weight = torch.randn(2, groups, 5).double(), torch.randn(groups, 1, 3).double()
-    settings = ([2], [1], [1], True, [1], groups)
+def test_depthwise_of_float64_and_its_gradients(groups: int, transposed: bool) -> None:
+    x, weight = torch.randn(2, groups, 19).double(), torch.randn(groups, 1, 3).double()
+    settings = ([2], [1], [1], transposed, [int(transposed)], groups)
     check(aten.convolution.default, x, weight, None, *settings)
+    grad = torch.randn_like(aten.convolution.default(x, weight, None, *settings))
+    check(aten.convolution_backward.default, grad, x, weight, None, *settings, [True, True, False])

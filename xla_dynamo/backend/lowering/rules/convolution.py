@@ -158,7 +158,7 @@ def _with_a_channel_of_zeros(x: Array, weight: Array, groups: int) -> tuple[Arra
     pairs = x.reshape(x.shape[0], groups, 1, *x.shape[2:])
     zero = lax.full((), 0, x.dtype)
     pairs = lax.pad(pairs, zero, [(0, int(i == 2), 0) for i in range(pairs.ndim)])
-    weight = lax.pad(weight, zero, [(0, i == 1, 0) for i in range(weight.ndim)])
+    weight = lax.pad(weight, zero, [(0, int(i == 1), 0) for i in range(weight.ndim)])
     return pairs.reshape(x.shape[0], 2 * groups, *x.shape[2:]), weight
 
 
