@@ -299,3 +299,16 @@ def test_gradients_of_real_fourier_transforms(dim: int, written: bool) -> None:
 
     given = torch.linspace(0, 1, 12, dtype=torch.complex128).mul(1 + 2j).requires_grad_()
     assert_lockstep(chain, X.clone().requires_grad_(), given, **EXACT)
+
+
+@pytest.mark.parametrize(("features", "rows"), [(0, 3), (4, 0), (0, 0)])
+@pytest.mark.parametrize("outputs", [0, 2])
+def test_gradients_of_linear_layers_without_elements(
+    features: int, rows: int, outputs: int
+) -> None:
+    def chain(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        y = nn.functional.linear(x, weight, bias)
+        return (y, *torch.autograd.grad(y.sum(), (x, weight, bias)))
+
+    made = [torch.ones(s, requires_grad=True) for s in ((rows, features), (outputs, features))]
+    assert_lockstep(chain, *made, torch.ones(outputs, requires_grad=True))

@@ -18,6 +18,18 @@ def test_a_tensor_that_is_in_a_list_twice_is_updated_twice() -> None:
         assert x.tolist() == [18.0] * 3
 
 
+def test_views_of_the_same_memory_in_a_list_are_updated_one_after_the_other() -> None:
+    seen = []
+    for device in ("cpu", "xla:0"):
+        x, parts = torch.arange(6.0, device=device), torch.zeros(6, device=device)
+        whole, left, right = x.view(2, 3), parts[:3], parts[3:]
+        torch._foreach_add_([x, whole], 1)
+        torch._foreach_add_([left, right], [1.0, 2.0])
+        torch._foreach_addcmul_([parts, left], [parts * 2, left], [parts, left + 1], value=2)
+        seen.append((x.tolist(), parts.tolist()))
+    assert seen[1] == seen[0]
+
+
 def test_an_optimizer_step_compiles_on_device_tensors() -> None:
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 2)

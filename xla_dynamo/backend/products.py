@@ -18,12 +18,16 @@ def linear_backward(
     x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
 ) -> tuple[torch.Tensor | None, ...]:
     """Gradients of x @ weight.T + bias with respect to x, weight and bias, where `mask` asks."""
-    rows = grad.reshape(-1, weight.shape[0])
+    rows = _rows(grad)
     return (
         torch.matmul(grad, weight.conj()) if mask[0] else None,
-        rows.t().mm(x.reshape(-1, weight.shape[1]).conj()) if mask[1] else None,
+        rows.t().mm(_rows(x).conj()) if mask[1] else None,
         rows.sum(0) if mask[2] else None,
     )
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    return x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)  # also of no elements
 
 
 def matmul_backward(
@@ -44,7 +48,7 @@ def matmul_backward(
 
 def _right_gradient(grad: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if right.dim() == 2 and left.dim() > 2:  # one product instead of a batch that is summed
-        return _adjoint(left.flatten(0, -2)).mm(grad.flatten(0, -2))  # also of no elements
+        return _adjoint(_rows(left)).mm(_rows(grad))
     return _summed(torch.matmul(_adjoint(left), grad), right)
 
 

@@ -15,6 +15,7 @@ _torch: Any = torch
 
 # Whether a tensor is a wrapper; what is in it; a new wrapper.
 is_functional: Callable[[torch.Tensor], bool] = _torch._is_functional_tensor
+is_base: Callable[[torch.Tensor], bool] = _torch._is_functional_tensor_base  # it is no view
 unwrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._from_functional_tensor
 wrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._to_functional_tensor
 # Take in what was written through other views of the same memory; let them take in this write.

@@ -171,7 +171,7 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
         return False
     if not leaves:
         return False
-    if len(leaves) > 1 and len(set(map(id, leaves))) < len(leaves):
+    if len(leaves) > 1 and _share_memory(targets):
         return _one_by_one(op, targets, args, kwargs)
     window = leaves[0].value.home
     for leaf in leaves:  # every other mix of devices is an error that the usual way explains
@@ -196,8 +196,15 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
     return True
 
 
+def _share_memory(targets: Sequence[torch.Tensor]) -> bool:
+    """Whether a list holds a tensor twice, or a view of what another tensor of it is a view of."""
+    if all(map(functional.is_base, targets)):
+        return len(set(map(id, targets))) < len(targets)
+    return len({target.untyped_storage()._cdata for target in targets}) < len(targets)
+
+
 def _one_by_one(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
-    """A list that holds a tensor twice: its second update is of what the first one gave."""
+    """A list with shared memory: the second update is of what the first one gave."""
     length = len(targets)
     for index in range(length):
         own = [
