@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from tests.operators.accuracy import is_rounding
 from tests.operators.alternatives import check
 from tests.operators.cases import Case, cases, samples, shard
-from tests.operators.doors import Function
+from tests.operators.doors import Function, _Laid
 from tests.operators.pool import Worker
 from tests.operators.randomness import assert_same_distribution
 from tests.operators.sweep import outcome_of
@@ -131,6 +131,14 @@ def test_rounding_is_what_is_as_near_to_float64_as_eager() -> None:
     assert is_rounding(torch.tensor([1.0, -8e-5]), want, truth)
     assert not is_rounding(torch.tensor([1.0, 2e-4]), want, truth)
     assert not is_rounding(torch.tensor([float("nan"), 0.0]), want, truth)
+
+
+def test_elements_that_share_memory_have_gradients_of_their_own() -> None:
+    host, grad = torch.ones(2, 3, requires_grad=True), torch.randn(2, 3)
+    laid = _Laid.apply(host, (1, 0))
+    assert isinstance(laid, torch.Tensor)
+    assert laid.stride() == (1, 0)
+    assert torch.equal(torch.autograd.grad(laid, host, grad)[0], grad)
 
 
 @pytest.mark.parametrize("op", ["linalg.eigh", "linalg.svd", "linalg.qr", "linalg.eig"])
