@@ -37,6 +37,12 @@ NOTES: dict[str, str] = {
         "XLA:CPU runs the product for the weight, over rows of both operands, in a slower kernel"
     ),
 }
+_SCORES = "the backward computes scores again, from what PyTorch's flash attention saves"
+NOTES |= {
+    "attention: causal, forward and gradients": _SCORES,
+    "attention: grouped queries, forward and gradients": _SCORES,
+    "scans: cummax, forward": "positions are int64, twice the bytes of JAX's",
+}
 _UNKNOWN = "no reason is known; on a busy machine it may be noise"
 
 
