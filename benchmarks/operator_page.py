@@ -26,24 +26,22 @@ gradients are timed without the forward. Indices are int64 here, and int32 in JA
 {notes}
 {table}
 """
-# Why a case is above the limit: "family: name, what" -> reason.
 _NANS = "PyTorch counts every NaN among the largest, and to look for one reads the input once more"
+_SCORES = "the backward computes scores again, from what PyTorch's flash attention saves"
+_UNKNOWN = "no reason is known; on a busy machine it may be noise"
+# Why a case is above the limit: "family: name, what" -> reason.
 NOTES: dict[str, str] = {
+    "matrix products: linear on 3-d, gradient of 1, 2, 3": (
+        "XLA:CPU runs the product for the weight, over rows of both operands, in a slower kernel"
+    ),
+    "attention: causal, forward and gradients": _SCORES,
+    "attention: grouped queries, forward and gradients": _SCORES,
     "sorting: topk 50, forward": _NANS,
     "sorting: topk 50, forward and gradients": _NANS,
     "sorting: topk 1, forward": _NANS,
     "indexing: x[i, j], forward": "indices of int64 are twice the bytes, and most of what is read",
-    "matrix products: linear on 3-d, gradient of 1, 2, 3": (
-        "XLA:CPU runs the product for the weight, over rows of both operands, in a slower kernel"
-    ),
-}
-_SCORES = "the backward computes scores again, from what PyTorch's flash attention saves"
-NOTES |= {
-    "attention: causal, forward and gradients": _SCORES,
-    "attention: grouped queries, forward and gradients": _SCORES,
     "scans: cummax, forward": "positions are int64, twice the bytes of JAX's",
 }
-_UNKNOWN = "no reason is known; on a busy machine it may be noise"
 
 
 @dataclass(frozen=True)
