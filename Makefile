@@ -29,7 +29,7 @@ bench: .venv/.bench
 
 operators: .venv/.test
 	$(BIN)/python -m tests.operators --out operators.jsonl $(ARGS)
-	$(BIN)/python -m tests.operators --door lazy --dtypes float32 --out operators_lazy.jsonl $(ARGS)
+	$(BIN)/python -m tests.operators --door lazy --out operators_lazy.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --merge operators.jsonl operators_lazy.jsonl
 
 fuzz: .venv/.test

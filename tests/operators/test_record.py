@@ -15,10 +15,9 @@ PUBLISHED = [
     *(f"compile forward {dtype}" for dtype in DTYPES),
     "compile backward float32",
     "compile backward float64",
-    *(
-        f"lazy forward {dtype}"
-        for dtype in ("float32", "bfloat16", "int64", "uint8", "bool", "complex64")
-    ),
+    *(f"lazy forward {dtype}" for dtype in DTYPES),
+    "lazy backward float32",
+    "lazy backward float64",
 ]
 
 
