@@ -58,7 +58,7 @@ def _scaled_wide(predicate: Predicate) -> Predicate:
 
     def holds(node: Node) -> bool:
         wide = node.meta["val"].dtype not in _FLOATS - _WIDE
-        return predicate(node) and (wide or node.kwargs.get("alpha", 1) == 1)
+        return predicate(node) and (wide or bool(node.kwargs.get("alpha", 1) == 1))
 
     return holds
 
@@ -76,7 +76,7 @@ def _no_beta(predicate: Predicate) -> Predicate:
     """torch-mlir multiplies by beta=0, where the summand must not count: not even its nan."""
 
     def holds(node: Node) -> bool:
-        return predicate(node) and node.kwargs.get("beta", 1) == 1
+        return predicate(node) and bool(node.kwargs.get("beta", 1) == 1)
 
     return holds
 
