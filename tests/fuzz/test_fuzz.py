@@ -194,6 +194,47 @@ FOUND = {
         ("y = x.neg()", "z = y.diagonal(2, -3, 2)"),
         ("y", "z"),
     ),
+    "a summand that beta=0 hides": Program(
+        ("x = torch.tensor([[inf, -0.0], [-4.0, -inf]], dtype=torch.float64, device=device)",),
+        ("y = torch.addmm(x, x, x.mT, beta=0)",),
+        ("y",),
+    ),
+    "infinity times a mask": Program(
+        (
+            "x = torch.tensor([[nan, -inf], [-inf, 1.0]], dtype=torch.float64, device=device)"
+            ".requires_grad_()",
+        ),
+        ("y = torch.aminmax(x, dim=0, keepdim=False)[0]", "z = x * (x > 0)"),
+        ("y", "z"),
+        gradient=True,
+    ),
+    "an infinity in a channel of its own": Program(
+        ("x = torch.tensor([[[inf, 1.0], [2.0, nan]]], dtype=torch.float64, device=device)",),
+        ("y = F.conv1d(x, torch.zeros_like(x).mT[:, :1], groups=2, padding=1)",),
+        ("y",),
+    ),
+    "a list of views of one memory": Program(
+        ("x = torch.tensor([3.0, 4.0], dtype=torch.float64, device=device)",),
+        ("y = x.view(2, 1)", "torch._foreach_add_([x, y], 1)"),
+        ("x", "y"),
+    ),
+    "a linear layer without features": Program(
+        ("x = torch.empty(2, 0, dtype=torch.float64, device=device).requires_grad_()",),
+        ("y = F.linear(x, x)",),
+        ("y",),
+        gradient=True,
+    ),
+    "resizing of no images": Program(
+        ("x = torch.empty(0, 2, 2, dtype=torch.float64, device=device).requires_grad_()",),
+        ("y = F.interpolate(x, size=1, mode='nearest')",),
+        ("y",),
+        gradient=True,
+    ),
+    "a copy that strides ask for": Program(
+        ("x = torch.tensor([[3.0, 4.0], [5.0, 6.0]], dtype=torch.float64, device=device)",),
+        ("y = x.t().contiguous()", "y.add_(1)", "z = x.t().flatten()", "z.mul_(2)"),
+        ("x", "y", "z"),
+    ),
     "nan == nan, of one tensor": Program(
         ("x = torch.tensor([nan, inf, 1.0], dtype=torch.float64, device=device)",),
         ("y = x == x", "z = torch.isfinite(x.sin())"),
