@@ -139,6 +139,10 @@ def test_a_write_to_an_expanded_tensor_is_refused(write: str) -> None:
         getattr(torch.ones(3, device=XLA).expand(2, 3), write)(1)
 
 
+def test_a_write_to_an_expanded_tensor_of_no_elements_is_none() -> None:
+    assert_same(torch.ones(0, device=XLA).expand(2, 0).add_(1), torch.ones(2, 0))
+
+
 def test_strides_alone_compile_nothing() -> None:
     def step(x: Tensor) -> list[float]:
         return (x * 2).flatten().tolist()

@@ -219,7 +219,8 @@ def _one_by_one(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any)
 def _refuse_overlap(own: Meta) -> None:
     """Raise eager's error for an expanded tensor; it would get the sum of what is written."""
     assert own.strides is not None
-    if any(stride == 0 and size > 1 for size, stride in zip(own.shape, own.strides, strict=True)):
+    repeated = [n > 1 and step == 0 for n, step in zip(own.shape, own.strides, strict=True)]
+    if any(repeated) and 0 not in own.shape:
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
