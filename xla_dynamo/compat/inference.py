@@ -181,8 +181,11 @@ def _raise_as_eager(op: Op, args: Any, kwargs: Any) -> None:
     def real(leaf: Any) -> Any:
         if type(leaf) is Leaf:
             of = leaf.value.meta
-            strides = of.strides or row_major(of.shape)
-            return torch.empty_strided(of.shape, strides, dtype=of.dtype).zero_()
+            whole = torch.zeros(of.shape, dtype=of.dtype)  # raises, if nothing is that large
+            if of.strides is None or 0 in of.shape:
+                return whole
+            reach = sum((n - 1) * step for n, step in zip(of.shape, of.strides, strict=True))
+            return torch.zeros(1 + reach, dtype=of.dtype).as_strided(of.shape, of.strides)
         return torch.device("cpu") if type(leaf) is torch.device else leaf
 
     args, kwargs = pytree.tree_map(real, (list(args), dict(kwargs)))
