@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -26,10 +27,13 @@ XLA = torch.device("xla:0")
 
 @pytest.fixture(autouse=True)
 def cleared() -> Iterator[None]:
-    """Nothing pending, running or counted."""
+    """Nothing pending, running or counted, and no tensor that another test left."""
     xm.mark_step(wait=True)
     met.clear_all()
+    gc.collect()
+    gc.freeze()
     yield
+    gc.unfreeze()
     met.clear_all()
 
 
