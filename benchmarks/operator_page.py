@@ -28,7 +28,7 @@ gradients are timed without the forward. Indices are int64 here, and int32 in JA
 """
 _NANS = "PyTorch counts every NaN among the largest, and to look for one reads the input once more"
 _SCORES = "the backward computes scores again, from what PyTorch's flash attention saves"
-_UNKNOWN = "no reason is known; on a busy machine it may be noise"
+_UNKNOWN = "no reason is known"
 # Why a case is above the limit: "family: name, what" -> reason.
 NOTES: dict[str, str] = {
     "matrix products: linear on 3-d, gradient of 1, 2, 3": (
