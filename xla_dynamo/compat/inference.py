@@ -28,7 +28,7 @@ from xla_dynamo.errors import UnsupportedOp
 from . import dense
 from .forms import without_copy
 from .ops import Op
-from .values import Leaf, Meta, meta, meta_of, row_major
+from .values import Leaf, Meta, meta, meta_of
 
 # Instead of metas: the op must run now, on the CPU.
 EAGER = object()
@@ -64,8 +64,7 @@ def fake(of: Meta) -> torch.Tensor:
     found = _fakes.get(of)
     if found is None:
         with lock, mode:
-            strides = of.strides or row_major(of.shape)
-            found = _fakes[of] = torch.empty_strided(of.shape, strides, dtype=of.dtype)
+            found = _fakes[of] = torch.empty_strided(of.shape, of.layout, dtype=of.dtype)
     return found
 
 
@@ -74,8 +73,7 @@ def like(of: Meta, dtype: torch.dtype | None = None, memory_format: Any = None) 
     """The meta of torch.empty_like of such a tensor, which is also that of its `.to()`."""
     if of.strides is None and memory_format is None:
         return meta(of.shape, dtype or of.dtype)
-    strides = of.strides or row_major(of.shape)
-    given = torch.empty_strided(of.shape, strides, dtype=of.dtype, device="meta")
+    given = torch.empty_strided(of.shape, of.layout, dtype=of.dtype, device="meta")
     return meta_of(torch.empty_like(given, dtype=dtype, memory_format=memory_format))
 
 

@@ -140,9 +140,8 @@ def _to_copy(op: Op, args: Any, kwargs: Any) -> Any:
     if device is None or device == source.value.home.device:
         own = source.value.meta
         if dtype is not None and dtype != own.dtype:
-            return record(
-                op, args, {"dtype": dtype, **({} if form is None else {"memory_format": form})}
-            )
+            settings = {"dtype": dtype} if form is None else {"dtype": dtype, "memory_format": form}
+            return record(op, args, settings)
         return leaf(_with_meta(source.value, inference.like(own, memory_format=form)))
     host = execute.download(source.value)
     if dtype is not None or form is not None:

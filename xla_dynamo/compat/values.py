@@ -56,6 +56,11 @@ class Meta:
         self.strides = strides
         self.inputs: list[Ref] = []  # the k-th input of a window, if it has this meta
 
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The strides, also where they are row-major."""
+        return self.strides or row_major(self.shape)
+
     def input(self, index: int) -> Ref:
         """The name of input `index` of a window."""
         inputs = self.inputs

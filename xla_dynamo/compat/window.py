@@ -33,7 +33,7 @@ from .trie import (
     numbers_in,
     zero_dim,
 )
-from .values import Leaf, Meta, Ref, Value, leaf, meta, naming, row_major
+from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
 
 _wrapper = functional.wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
@@ -324,8 +324,7 @@ class Window:
 
 
 def _restriding(value: Value, wanted: Meta) -> tuple[Any, ...]:
-    strides = wanted.strides or row_major(wanted.shape)
-    return RESTRIDE, value.ref, tuple(wanted.shape), strides
+    return RESTRIDE, value.ref, tuple(wanted.shape), wanted.layout
 
 
 def _result(number: int) -> Ref:
