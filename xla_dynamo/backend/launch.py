@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo import interrupts
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
@@ -135,6 +136,7 @@ def _nodes_of_results(graph: Graph) -> list[Node]:
     return [result for result in fx_graph.results(graph) if isinstance(result, Node)]
 
 
+@interrupts.deferred()
 def compile_executable(
     graph: Graph,
     request: Request,

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
 
-from . import dense, forks, inference, interrupts, metrics, out_of_memory, programs
+from . import dense, forks, inference, metrics, out_of_memory, programs
 from .programs import Program
 from .storage import stored
 from .values import Array, Meta, Value, leaf_of, meta, meta_of, tensor

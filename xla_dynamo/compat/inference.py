@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils import _pytree as pytree
 
+from xla_dynamo import interrupts
 from xla_dynamo.backend.decompositions import PROMOTING
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
@@ -63,7 +64,7 @@ def fake(of: Meta) -> torch.Tensor:
     """The fake CPU tensor of a meta: one for all its uses."""
     found = _fakes.get(of)
     if found is None:
-        with lock, mode:
+        with lock, interrupts.deferred(), mode:
             found = _fakes[of] = torch.empty_strided(of.shape, of.layout, dtype=of.dtype)
     return found
 
@@ -85,7 +86,7 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
     """
     known = _known.get(signature)
     if known is None:
-        with lock:
+        with lock, interrupts.deferred():
             known = _known[signature] = _infer(op, args, kwargs)
     return known
 

@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+from xla_dynamo import interrupts
 from xla_dynamo.backend import arrays
 from xla_dynamo.backend.runtime import pjrt
 
@@ -54,7 +55,7 @@ def compile_window(
     window: Window, live: Sequence[int], dead: Sequence[int], device: pjrt.Device
 ) -> Program:
     """The program of the pending window for the results `live`; it takes over the inputs `dead`."""
-    with inference.lock:  # fakes are shared by the threads
+    with inference.lock, interrupts.deferred():  # fakes are shared by the threads
         return _compile_window(window, live, dead, device)
 
 

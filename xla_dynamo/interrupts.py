@@ -1,7 +1,9 @@
-"""Ctrl-C between a launch and the lines that keep its results -> Ctrl-C right after them.
+"""Ctrl-C inside of a block that must not stop halfway -> Ctrl-C right after it.
 
 A launch gives away the memory of its inputs: were it interrupted before its results are held,
-parameters would be lost.
+parameters would be lost. Shape inference, lowering and compiling run code of PyTorch, torch-mlir
+and JAX that is left broken by an exception at an arbitrary line: fake tensor modes that stay
+entered, modules that cannot be imported a second time.
 """
 
 from __future__ import annotations
