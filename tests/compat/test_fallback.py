@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -157,3 +158,14 @@ def test_conjugates_inside_an_op_on_the_cpu() -> None:
         got = torch.linalg.lstsq(a.to("xla:0"), b.to("xla:0"), driver="gels")
     torch.testing.assert_close(got.residuals.cpu(), want.residuals)
     torch.testing.assert_close(got.solution.cpu(), want.solution)
+
+
+def test_the_reason_for_a_fallback_keeps_no_tensors() -> None:
+    """Reasons are kept for the process; exceptions would keep the frames they went through."""
+    x = torch.tensor([[4.0, 1.0], [1.0, 3.0]], device=XLA)
+    factored = torch.linalg.lu_factor(x + 1, pivot=False)
+    with pytest.raises(RuntimeError, match="pivot"), pytest.warns(xla_dynamo.FallbackWarning):
+        factored.LU.cpu()
+    del factored
+    gc.collect()
+    assert_same(x + 2, torch.tensor([[6.0, 3.0], [3.0, 5.0]]))

@@ -36,7 +36,34 @@ def _scaled(y: Any, alpha: Any) -> Any:
 
 
 def _addcmul(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
-    return aten.add.Tensor(x, aten.mul.Tensor(_scaled(y, value), z))
+    return aten.add.Tensor(x, aten.mul.Tensor(_scaled(y, _whole(value, x, y, z)), z))
+
+
+def _whole(number: Any, *tensors: Any) -> Any:
+    """A fraction has no place in an op on integers."""
+    if isinstance(number, int) or any(t.is_floating_point() or t.is_complex() for t in tensors):
+        return number
+    return aten._to_copy.default(number, dtype=torch.int64)
+
+
+def _in_own_dtype(op: Any) -> Form:
+    """`op` that takes an integer in the dtype of its integer tensor, where -2 may be 254.
+
+    A 0-d tensor of another dtype would decide about the dtype of an op on a 0-d tensor.
+    """
+
+    def run(x: Any, y: Any, **kwargs: Any) -> Any:
+        integers = not any(t.is_floating_point() or t.is_complex() for t in (x, y))
+        if integers and x.dtype is not torch.bool:
+            y = aten._to_copy.default(y, dtype=x.dtype)
+        return op(x, y, **kwargs)
+
+    return run
+
+
+def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+    op = aten.div.Tensor_mode
+    return (op if rounding_mode is None else _in_own_dtype(op))(x, y, rounding_mode=rounding_mode)
 
 
 def _addcdiv(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
@@ -67,16 +94,16 @@ _TABLE: dict[Any, tuple[tuple[int | str, ...], Form]] = {
     aten.mul.Scalar: ((1,), aten.mul.Tensor),
     aten.div.Tensor: ((1,), aten.div.Tensor),
     aten.div.Scalar: ((1,), aten.div.Tensor),
-    aten.div.Tensor_mode: ((1,), aten.div.Tensor_mode),
-    aten.div.Scalar_mode: ((1,), aten.div.Tensor_mode),
-    aten.remainder.Scalar: ((1,), aten.remainder.Tensor),
-    aten.fmod.Scalar: ((1,), aten.fmod.Tensor),
-    aten.eq.Scalar: ((1,), aten.eq.Tensor),
-    aten.ne.Scalar: ((1,), aten.ne.Tensor),
-    aten.lt.Scalar: ((1,), aten.lt.Tensor),
-    aten.le.Scalar: ((1,), aten.le.Tensor),
-    aten.gt.Scalar: ((1,), aten.gt.Tensor),
-    aten.ge.Scalar: ((1,), aten.ge.Tensor),
+    aten.div.Tensor_mode: ((1,), _divided),
+    aten.div.Scalar_mode: ((1,), _divided),
+    aten.remainder.Scalar: ((1,), _in_own_dtype(aten.remainder.Tensor)),
+    aten.fmod.Scalar: ((1,), _in_own_dtype(aten.fmod.Tensor)),
+    aten.eq.Scalar: ((1,), _in_own_dtype(aten.eq.Tensor)),
+    aten.ne.Scalar: ((1,), _in_own_dtype(aten.ne.Tensor)),
+    aten.lt.Scalar: ((1,), _in_own_dtype(aten.lt.Tensor)),
+    aten.le.Scalar: ((1,), _in_own_dtype(aten.le.Tensor)),
+    aten.gt.Scalar: ((1,), _in_own_dtype(aten.gt.Tensor)),
+    aten.ge.Scalar: ((1,), _in_own_dtype(aten.ge.Tensor)),
     aten.addcmul.default: (("value",), _addcmul),
     aten.addcdiv.default: (("value",), _addcdiv),
     aten.lerp.Scalar: ((2,), aten.lerp.Tensor),

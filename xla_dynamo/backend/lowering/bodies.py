@@ -46,7 +46,7 @@ class Body:
     text: str
 
 
-_bodies: dict[Hashable, Body | Unsupported] = {}
+_bodies: dict[Hashable, Body | str] = {}
 _lock = threading.Lock()
 _CAPACITY = 4096
 
@@ -75,8 +75,8 @@ def body_of(node: Node, target: Target) -> Body:
                 if len(_bodies) >= _CAPACITY:
                     _bodies.clear()
                 _bodies[key] = found
-    if isinstance(found, Unsupported):
-        raise found
+    if isinstance(found, str):
+        raise Unsupported(found)
     return found
 
 
@@ -115,13 +115,14 @@ def _value_signature(value: Any) -> Hashable:
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else repr(value)
 
 
-def _lower(node: Node, target: Target) -> Body | Unsupported:
+def _lower(node: Node, target: Target) -> Body | str:
+    """The body, or why there is none: an exception would keep frames, and their tensors, alive."""
     values = output_values(node)
     outputs = tuple(i for i, value in enumerate(values) if isinstance(value, torch.Tensor))
     tensors = [*(operand.meta["val"] for operand in tensor_operands(node)), *values]
     for value in tensors:
         if isinstance(value, torch.Tensor) and not dtypes.is_supported(value.dtype):
-            return Unsupported(f"XLA has no {value.dtype}")
+            return f"XLA has no {value.dtype}"
     token = platform.set(target.platform)
     try:
         precision = _JAX_PRECISION[target.matmul_precision]
@@ -132,10 +133,10 @@ def _lower(node: Node, target: Target) -> Body | Unsupported:
             lowered = jitted.trace(*operands).lower(lowering_platforms=(target.platform,))
             module: Any = lowered.compiler_ir("stablehlo")
     except Unsupported as reason:
-        return reason
+        return str(reason)
     except Exception as error:
         # A rule that fails to trace is a gap in its cover, not an error of the user's.
-        return Unsupported(f"its rule failed: {type(error).__name__}: {error}")
+        return f"its rule failed: {type(error).__name__}: {error}"
     finally:
         platform.reset(token)
     with module.context:
