@@ -133,16 +133,6 @@ def test_a_view_that_strides_do_not_allow_is_a_copy_as_scripts_for_torch_xla_exp
         x.t().view(5)
 
 
-@pytest.mark.parametrize("write", ["add_", "mul_", "sub_"])
-def test_a_write_to_an_expanded_tensor_is_refused(write: str) -> None:
-    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
-        getattr(torch.ones(3, device=XLA).expand(2, 3), write)(1)
-
-
-def test_a_write_to_an_expanded_tensor_of_no_elements_is_none() -> None:
-    assert_same(torch.ones(0, device=XLA).expand(2, 0).add_(1), torch.ones(2, 0))
-
-
 def test_strides_alone_compile_nothing() -> None:
     def step(x: Tensor) -> list[float]:
         return (x * 2).flatten().tolist()

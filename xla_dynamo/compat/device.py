@@ -48,7 +48,7 @@ def install() -> None:
     autograd = torch.library.Library("aten", "IMPL", "AutogradXLA")
     _libraries.append(autograd)
     register_composites(library, autograd, _keep_whole, _below_autograd)
-    register_inplace(autograd, _redispatch)
+    register_inplace(autograd, _redispatch, _straight)
     register_sequences(autograd)
     register_fourier(autograd, _redispatch)
     register_strided(autograd, _redispatch, _straight)

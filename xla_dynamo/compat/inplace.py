@@ -18,6 +18,7 @@ from xla_dynamo.backend.foreach import FOREACH
 
 from . import functional, inference
 from .ops import Op, describe
+from .overlaps import careful, register_overlaps, shared_memory
 from .values import Leaf, Meta, Value
 
 aten = torch.ops.aten
@@ -67,7 +68,11 @@ _TAKE_NUMBERS = {
     aten.sub_.Tensor,
 }
 
+Slow = Callable[..., Any]
+Straight = Callable[[Any], Slow]
+
 _unfunctional = functional.unwrapped
+_is_base = functional.is_base
 _is_functional = functional.is_functional
 _sync = functional.sync
 _commit = functional.commit
@@ -109,41 +114,48 @@ _apart = _Apart()
 enter_transform, leave_transform = _apart.enter, _apart.leave
 
 
-def register_inplace(library: torch.library.Library, slow: Callable[..., Any]) -> None:
-    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+def register_inplace(library: torch.library.Library, slow: Slow, straight: Straight) -> None:
+    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`.
+
+    `straight(op)(*args)` is the same, for the device's own tensors and outside transforms.
+    """
+    known: set[str] = set()
+    ways = slow, straight
     for name in _NAMES:
         packet = getattr(aten, f"{name}_")
         for overload in packet.overloads():
             inplace = getattr(packet, overload)
-            functional = _OTHER_NAMES.get(inplace, getattr(getattr(aten, name), overload, None))
-            if functional is not None and overload != "t":
-                _register(library, getattr(packet, overload), functional, _one, slow)
-    for functional in FOREACH:
-        name = functional._schema.name.removeprefix("aten::")
+            form = _OTHER_NAMES.get(inplace, getattr(getattr(aten, name), overload, None))
+            if form is not None and overload != "t":
+                known.add(_register(library, inplace, form, _one, ways))
+    for form in FOREACH:
+        name = form._schema.name.removeprefix("aten::")
         packet = getattr(aten, f"{name}_", None)
-        op = getattr(packet, functional._overloadname, None)
+        op = getattr(packet, form._overloadname, None)
         if op is not None:
-            _register(library, op, functional, _many, slow)
+            known.add(_register(library, op, form, _many, ways))
     _apart.register()
+    register_overlaps(library, known, slow, straight)
 
 
 def _register(
-    library: torch.library.Library, op: Any, functional: Any, update: Any, slow: Callable[..., Any]
-) -> None:
-    recorded = describe(functional)
+    library: torch.library.Library, op: Any, form: Any, update: Any, ways: tuple[Slow, Straight]
+) -> str:
+    recorded = describe(form)
     returns = len(op._schema.returns) > 0
+    otherwise = careful(op, *ways)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if not update(recorded, args, kwargs):
-            return slow(op, args, kwargs)
-        return args[0] if returns else None
+        if update(recorded, args, kwargs):
+            return args[0] if returns else None
+        return otherwise(*args, **kwargs)
 
-    name, overload = op._schema.name.removeprefix("aten::"), op._overloadname
-    full = name if overload == "default" else f"{name}.{overload}"
+    full = op.name().removeprefix("aten::")
     if op in _TAKE_NUMBERS:
         _apart.kernels.append((full, kernel))
     else:
         library.impl(full, kernel)
+    return full
 
 
 class _Unfit(Exception):
@@ -171,14 +183,16 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
         return False
     if not leaves:
         return False
+    if not all(map(_is_base, targets)):
+        shared = [shared_memory(op.func, target) for target in targets]
+        if any(tensor is not None for tensor in shared):
+            return _update_shared(op, targets, shared, args, kwargs)
     if len(leaves) > 1 and _share_memory(targets):
         return _one_by_one(op, targets, args, kwargs)
     window = leaves[0].value.home
     for leaf in leaves:  # every other mix of devices is an error that the usual way explains
         if leaf.value.home is not window:
             return False
-        if leaf.value.meta.strides is not None:
-            _refuse_overlap(leaf.value.meta)
     made = window.record_values(op, inside, named)
     if made is inference.EAGER:
         return False
@@ -198,9 +212,19 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
 
 def _share_memory(targets: Sequence[torch.Tensor]) -> bool:
     """Whether a list holds a tensor twice, or a view of what another tensor of it is a view of."""
-    if all(map(functional.is_base, targets)):
+    if all(map(_is_base, targets)):
         return len(set(map(id, targets))) < len(targets)
     return len({target.untyped_storage()._cdata for target in targets}) < len(targets)
+
+
+def _update_shared(op: Op, targets: Any, shared: Sequence[Any], args: Any, kwargs: Any) -> bool:
+    """Update the memory that expanded tensors share with others."""
+    written = [own if other is None else other for own, other in zip(targets, shared, strict=True)]
+    first = written if type(args[0]) is list else written[0]
+    done = _update(op, written, (first, *args[1:]), kwargs)
+    for target in targets:
+        _sync(target)
+    return done
 
 
 def _one_by_one(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
@@ -214,17 +238,6 @@ def _one_by_one(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any)
         if not _update(op, own[0], own, kwargs):
             raise RuntimeError(f"{op.name}: a tensor is in the list twice; update it by itself")
     return True
-
-
-def _refuse_overlap(own: Meta) -> None:
-    """Raise eager's error for an expanded tensor; it would get the sum of what is written."""
-    assert own.strides is not None
-    repeated = [n > 1 and step == 0 for n, step in zip(own.shape, own.strides, strict=True)]
-    if any(repeated) and 0 not in own.shape:
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
 
 
 def _fits(result: Meta, own: Meta) -> bool:

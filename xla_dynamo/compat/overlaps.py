@@ -1,0 +1,117 @@
+"""A write to an expanded tensor, or to a part of one -> the same write to the memory it shares.
+
+PyTorch's functionalization carries such a write back to what was expanded by adding up differences,
+over elements that share memory too: 1e20 overwritten with 1 would become 0. Eager PyTorch refuses
+most writes to memory that is there twice; the others go to a tensor of the same strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from . import functional
+
+aten = torch.ops.aten
+
+Slow = Callable[..., Any]
+
+# What writes the same to elements that share memory. Eager lets index_fill_, index_put_ and
+# masked_fill_ pass too, with a warning that it will not for long.
+_SAME = frozenset(["conj_physical", "fill", "threshold", "zero"])
+
+# In-place ops that change what a tensor is a view of, not numbers; the start of their names.
+_NOT_WRITES = ("_coalesced", "_mkldnn", "_resize", "as_strided", "copy_sparse", "detach", "resize")
+_NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
+
+
+def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
+    """What `op` (in place or not) has to write to for `target`, if that is a view by expand().
+
+    Raises:
+        RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them.
+    """
+    if functional.is_base(target) or not any(map(_expands, functional.view_of(target))):
+        return None
+    repeated = [n > 1 and step == 0 for n, step in zip(target.shape, target.stride(), strict=True)]
+    same = op._schema.name.removeprefix("aten::").rstrip("_") in _SAME
+    if any(repeated) and target.numel() and not same:
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+    shape = [1 if twice else n for n, twice in zip(target.shape, repeated, strict=True)]
+    try:
+        return target.as_strided(shape, target.stride())
+    except RuntimeError:  # what it is a view of is not known, after detach()
+        return None
+
+
+def _expands(step: Any) -> bool:
+    return type(step).__name__.startswith("expand")
+
+
+def register_overlaps(
+    library: torch.library.Library, known: set[str], slow: Slow, straight: Callable[[Any], Slow]
+) -> None:
+    """Register kernels for in-place ops other than `known` (their full names).
+
+    slow, straight: as for `careful`.
+    """
+    for op in _inplace_ops():
+        name = op.name().removeprefix("aten::")
+        if name not in known:
+            library.impl(name, careful(op, slow, straight))
+
+
+def _inplace_ops() -> Iterator[Any]:
+    for full in torch._C._dispatch_get_all_op_names():
+        name, _, overload = full.removeprefix("aten::").partition(".")
+        if not full.startswith("aten::") or not name.endswith("_") or name.startswith("__"):
+            continue
+        op = getattr(getattr(aten, name), overload or "default", None)
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        if op is None or name.startswith(_NOT_WRITES) or op.has_kernel_for_dispatch_key(composite):
+            continue
+        first = op._schema.arguments[0]
+        alias = first.alias_info
+        if alias is not None and alias.is_write:
+            yield op
+
+
+def careful(op: Any, slow: Slow, straight: Callable[[Any], Slow]) -> Callable[..., Any]:
+    """The kernel of an in-place op that goes PyTorch's way, on what its target shares memory with.
+
+    `slow(op, args, kwargs)` is that way, `straight(op)(*args, **kwargs)` too where the device's own
+    tensors stand for all tensors.
+    """
+    plain = straight(op)
+    first, *others = op._schema.arguments
+    tensors = [i for i, other in enumerate(others) if isinstance(other.type, torch.TensorType)]
+
+    def one(target: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not functional.is_functional(target):
+            return slow(op, (target, *args), kwargs)
+        ordinary = functional.is_base(target) and not functional.transformed()
+        if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
+            return plain(target, *args, **kwargs)
+        shared = shared_memory(op, target)
+        if shared is None:
+            return slow(op, (target, *args), kwargs)
+        slow(op, (shared, *args), kwargs)
+        functional.sync(target)
+        return target
+
+    def many(targets: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
+        shared = [shared_memory(op, t) if functional.is_functional(t) else None for t in targets]
+        if all(tensor is None for tensor in shared):
+            return slow(op, (targets, *args), kwargs)
+        pairs = zip(targets, shared, strict=True)
+        slow(op, ([own if other is None else other for own, other in pairs], *args), kwargs)
+        for target in targets:
+            functional.sync(target)
+        return None
+
+    return one if isinstance(first.type, torch.TensorType) else many
