@@ -1,4 +1,4 @@
-"""Writes to expanded tensors: refused where elements share memory, else to that memory exactly."""
+"""Writes to what expand() and unfold() made: refused where elements share memory, else exact."""
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ WRITES: dict[str, Callable[[Tensor], object]] = {
     "masked": lambda x: x.expand(3, 2).masked_fill_(x > 1, 1.0),
     "a list": lambda x: torch._foreach_add_([x.expand(3, 2), torch.ones(2, device=x.device)], 1),
     "random": lambda x: x.expand(3, 2).uniform_(1, 1),
+    "windows with gaps": lambda x: x.unfold(0, 1, 2).add_(1),
+    "one window of several": lambda x: x.unfold(0, 2, 1)[1].erf_(),
+    "windows that overlap": lambda x: x.unfold(0, 2, 1).fill_(1.0),
+    "a copy into windows": lambda x: x.unfold(1, 1, 1).copy_(torch.ones(3, 2, 1)),
     "nothing": lambda x: x[:0, :1].expand(0, 5).add_(1),
 }
 

@@ -141,3 +141,14 @@ def test_strides_alone_compile_nothing() -> None:
     before = len(xla_dynamo.compiles())
     step(_rows("cpu", 3, 3).t().contiguous().t().to(XLA))
     assert len(xla_dynamo.compiles()) == before
+
+
+def test_as_strided_after_an_in_place_transpose() -> None:
+    def run(device: Any) -> list[Tensor]:
+        x = _rows(device, 2, 3)
+        x.t_()
+        part = x.as_strided((2, 2), (1, 2), 1)
+        part.add_(10)
+        return [x, part]
+
+    assert_same(run(XLA), run("cpu"))

@@ -4,9 +4,10 @@ A step is drawn with equal odds from the tables of its family. A template withou
 gives a new tensor; those of WRITES change tensors that exist. Integer divisors are kept from zero,
 and float numbers in the range of the integers that they become: there eager's answer is defined.
 Ties among sorted values are sorted stably, for the same reason. Left out is what eager itself
-gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6. The weights
-of convolutions are finite: whether a pad of zeros takes part in a product with infinity is up to
-the kernel.
+gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1),
+of which it has nine digits. Finite are the weights of convolutions (whether a pad of zeros takes
+part in a product with infinity is up to the kernel) and what var_mean takes (eager's mean of an
+infinity is nan or not by its place). No tensor is copied onto memory that it shares.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ UNARY = [
     *(f"torch.{name}({{x}}.abs() + {{p}})" for name in _OF_POSITIVE.split()),
     *(f"torch.{name}({{f}}.tanh() * 0.75)" for name in ("asin", "acos", "atanh", "erfinv")),
     "torch.round({f}, decimals={small})",
-    "torch.polygamma(1, {f}.abs() + {p})",
+    "torch.polygamma(2, {f}.abs() + {p})",
     "torch.bitwise_not({n})",
     "torch.bitwise_not({b})",
     "{n} << {small}",
     "{n} >> {small}",
     "{x}.to({dtype_up})",
-    "{x}.nan_to_num().clamp(-100, 100).to({dtype})",
+    "{x}.nan_to_num().clamp(0, 100).to({dtype})",
+    "{x}.nan_to_num().clamp(-100, 100).long()",
     "{x}.bool()",
     "{x}.type_as({y})",
 ]
@@ -128,7 +130,7 @@ REDUCTIONS = [
         f"torch.{name}({{f}}, dim={{ds}}, correction={{small}}, keepdim={{flag}})"
         for name in ("var", "std")
     ),
-    "torch.var_mean({f}, {ds})[{bit}]",
+    "torch.var_mean({f}.nan_to_num(0, 2, -2), {ds})[{bit}]",
     "torch.linalg.vector_norm({f}, {order}, {ds}, {flag})",
     "torch.norm({f}, {order}, {d})",
     "torch.renorm({f}, {order_plain}, {d}, {p})",
@@ -233,9 +235,9 @@ INDEXING = [
     "{x}.index_put(({n2same} % {x}.shape[0],), {x}[0], accumulate={flag} and {x}.numel() == 1)",
     "{x}.index_put(({n1d} % {x}.shape[0],), {x}[:1] * 2, accumulate=True)",
     "{x}.masked_scatter({m}, {same})",
-    "{x}.select_scatter({x}.select({d}, {i}) * 2, {d}, {i})",
-    "{x}.slice_scatter({x}.narrow({d}, {i}, 1) + {int}, {d}, {i}, {i} + 1)",
-    "{x2d}.diagonal_scatter({x2d}.diagonal() * 2)",
+    "{x}.clone().select_scatter({x}.select({d}, {i}) * 2, {d}, {i})",
+    "{x}.clone().slice_scatter({x}.narrow({d}, {i}, 1) + {int}, {d}, {i}, {i} + 1)",
+    "{x2d}.clone().diagonal_scatter({x2d}.diagonal() * 2)",
     "F.embedding({n}.remainder({f2d}.shape[0]), {f2d})",
     "F.one_hot({n} % 4, 4)",
     "torch.searchsorted({f1d}.sort()[0], {g_any}.to({f1d}.dtype), right={flag})",
@@ -284,18 +286,19 @@ WRITES = [
     "{x}.clamp_({int}, {s})",
     "{x}.masked_fill_({m}, {int})",
     "{x}[{index}] = {int}",
-    "{x}[{index}] = {z}",
+    "{x}[{index}] = {z}.clone()",
     "{x}[{index}] += {z}",
     "{x}[{index}].mul_({int})",
     "{x}.select({d}, {i}).add_({int})",
-    "{x}.select({d}, {i}).copy_({z})",
+    "{x}.select({d}, {i}).copy_({z}.clone())",
     "{x}.narrow({d}, {i}, 1).fill_({int})",
     "{x}.transpose({d}, {e}).mul_({int})",
     "{x2d}.diagonal({off}).zero_()",
     "{x2d}.fill_diagonal_({int})",
     "{x}.flatten().add_({int})",
     "{x}.unsqueeze({newd}).add_({int})",
-    "{x}.unfold({d}, 1, 1).mul_({int})",
+    "{x}.unfold({d}, 1, {step}).mul_({int})",
+    "{f}.expand_as({f}).erf_()",
     "{x}[{m_same}] = {int}",
     "{x}[{picks}] = {int}",
     "{x}[{n2} % {x}.shape[0]] = {int}",

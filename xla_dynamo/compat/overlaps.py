@@ -1,8 +1,9 @@
-"""A write to an expanded tensor, or to a part of one -> the same write to the memory it shares.
+"""A write to what expand() or unfold() made -> the same write to the memory that it shares.
 
-PyTorch's functionalization carries such a write back to what was expanded by adding up differences,
-over elements that share memory too: 1e20 overwritten with 1 would become 0. Eager PyTorch refuses
-most writes to memory that is there twice; the others go to a tensor of the same strides.
+PyTorch's functionalization carries a write to an expanded tensor back by adding up differences,
+over elements that share memory too: 1e20 overwritten with 1 would become 0. What was unfolded
+becomes 0 where no window is. Eager PyTorch refuses most writes to memory that is there twice; the
+others go to a tensor of the same strides.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
 
 
 def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
-    """What `op` (in place or not) has to write to for `target`, if that is a view by expand().
+    """What `op` (in place or not) has to write to for `target`, if expand() or unfold() made that.
 
     Raises:
         RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them.
     """
-    if functional.is_base(target) or not any(map(_expands, functional.view_of(target))):
+    if functional.is_base(target) or not any(map(_loses, functional.view_of(target))):
         return None
     repeated = [n > 1 and step == 0 for n, step in zip(target.shape, target.stride(), strict=True)]
     same = op._schema.name.removeprefix("aten::").rstrip("_") in _SAME
@@ -49,8 +50,8 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
-def _expands(step: Any) -> bool:
-    return type(step).__name__.startswith("expand")
+def _loses(step: Any) -> bool:
+    return type(step).__name__.startswith(("expand", "unfold"))
 
 
 def register_overlaps(

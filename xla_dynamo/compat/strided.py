@@ -64,7 +64,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     # A view that became a parameter has a gradient that its base has no part in.
     if base is not None and base.requires_grad >= tensor.requires_grad:
         return base if base.dtype is tensor.dtype else base.reshape(-1).view(tensor.dtype)
-    if all(type(step).__name__.startswith(_WHOLE) for step in view_of(tensor)):
+    if all(type(step).__name__.startswith(_DENSE) for step in view_of(tensor)):
         return tensor
     raise RuntimeError(
         "as_strided: what the .detach(), .data, .requires_grad_() or .view(dtype) of a part of a "
@@ -82,8 +82,10 @@ def _memory_order(whole: torch.Tensor) -> list[int] | None:
 
 # Views of all elements, in their order; the start of their names.
 _WHOLE = ("_reshape", "_unsafe_view", "alias", "detach", "lift", "squeeze", "unsqueeze", "view")
-# Views that begin where what they are a view of begins; the start of their names.
-_KEEP = (*_WHOLE, "expand", "permute", "t_", "transpose")
+# Those and the views that reorder dimensions.
+_DENSE = (*_WHOLE, "permute", "t_", "transpose")
+# Views that begin where what they are a view of begins.
+_KEEP = (*_DENSE, "expand")
 
 
 def _beginning(view: torch.Tensor, whole: torch.Tensor) -> int:

@@ -100,3 +100,10 @@ def test_adaptive(case, dtype):
     x = torch.randn(shape).to(dtype)
     compare(forward, x, sizes)
     compare(backward, torch.randn(forward(x, sizes).shape).to(dtype), x)
+
+
+def test_adaptive_windows_keep_infinities_to_themselves():
+    x = torch.arange(70.0).reshape(1, 1, 7, 10)
+    x[0, 0, 3, 4], x[0, 0, 0, 0] = torch.inf, torch.nan
+    check(aten._adaptive_avg_pool2d.default, x, [3, 4])
+    check(aten._adaptive_avg_pool2d_backward.default, x[:, :, :3, :5], x)

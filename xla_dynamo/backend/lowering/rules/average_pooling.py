@@ -2,12 +2,12 @@
 
 How many elements a window counts is a product of one number per axis, known while tracing. Sums run
 in float32 for the 16-bit floats. Adaptive pooling with windows of one size is plain pooling;
-otherwise it is one small averaging matrix per axis, and its gradient their transposes.
+otherwise windows are summed one axis after the other; for gradients, those of each element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
@@ -71,7 +71,7 @@ def adaptive_avg_pool(rank: int, x: Array, output_size: Sequence[int]) -> Array:
     if over is not None:
         return _divide(window_sum(total, over), over, (0,), True, None).astype(x.dtype)
     for dim in range(-rank, 0):
-        total = _contract(total, dim, _averaging(x.shape[dim], output_size[dim]))
+        total = _averages(total, dim, output_size[dim])
     return total.astype(x.dtype)
 
 
@@ -82,7 +82,7 @@ def adaptive_avg_pool_backward(rank: int, grad: Array, x: Array) -> Array:
         shares = _divide(total, over, (0,), True, None)
         return window_sum_transpose(shares, over).astype(x.dtype)
     for dim in range(-rank, 0):
-        total = _contract(total, dim, _averaging(x.shape[dim], grad.shape[dim]).T)
+        total = _averages_transpose(total, dim, x.shape[dim])
     return total.astype(x.dtype)
 
 
@@ -129,14 +129,41 @@ def _divide(
     return divide(x, jnp.broadcast_to(divisor.astype(x.dtype), x.shape))
 
 
-def _averaging(size: int, out: int) -> np.ndarray:
-    """The matrix [out, size] of adaptive average pooling along one axis."""
-    starts, ends = adaptive_bounds(size, out)
+def _averages(x: Array, dim: int, out: int) -> Array:
+    """Adaptive average pooling along one axis."""
+    starts, ends = adaptive_bounds(x.shape[dim], out)
+    return _along(jnp.divide, _sums(x, dim, starts, ends), dim, ends - starts)
+
+
+def _averages_transpose(grad: Array, dim: int, size: int) -> Array:
+    """Each element gathers from the windows that it is in, which follow each other."""
+    starts, ends = adaptive_bounds(size, grad.shape[dim])
     places = np.arange(size)
-    member = (places >= starts[:, None]) & (places < ends[:, None])
-    return member / (ends - starts)[:, None]
+    first, last = (np.searchsorted(bound, places, "right") for bound in (ends, starts))
+    return _sums(_along(jnp.divide, grad, dim, ends - starts), dim, first, last)
 
 
-def _contract(x: Array, dim: int, matrix: np.ndarray) -> Array:
-    product = jnp.tensordot(x, jnp.asarray(matrix, x.dtype), ((dim,), (1,)))
-    return jnp.moveaxis(product, -1, dim)
+def _sums(x: Array, dim: int, starts: np.ndarray, ends: np.ndarray) -> Array:
+    """Sums of ranges along one axis.
+
+    Not a product with a matrix, whose zeros would spread an infinity to all of them.
+    """
+    width = int((ends - starts).max(initial=0))
+    total = jnp.zeros((*x.shape[:dim], len(starts), *x.shape[x.ndim + dim + 1 :]), x.dtype)
+    for offset in range(width):
+        places = np.minimum(starts + offset, np.maximum(ends - 1, 0))
+        part = jnp.take(x, places, dim)
+        inside = starts + offset < ends
+        total += part if inside.all() else _along(_kept, part, dim, inside)
+    return total
+
+
+def _kept(x: Array, inside: Array) -> Array:
+    return jnp.where(inside.astype(bool), x, 0)
+
+
+def _along(function: Callable[[Array, Array], Array], x: Array, dim: int, row: np.ndarray) -> Array:
+    """`function` of `x` and one number for each place along `dim`."""
+    shape = [1] * x.ndim
+    shape[dim] = len(row)
+    return function(x, jnp.asarray(row.reshape(shape), x.dtype))
