@@ -30,3 +30,9 @@ OPS: dict[str, Callable[[Tensor], object]] = {
 def test_numbers_with_integers(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     x = torch.tensor([3, 120, 7], dtype=dtype)
     assert_lockstep(OPS[name], x if shape else x[0])
+
+
+def test_a_scale_of_bools_is_a_bool() -> None:
+    x = torch.tensor([True, False, True])
+    for alpha in (-1, 0, 2):
+        assert_lockstep(lambda x, alpha=alpha: torch.add(x, x, alpha=alpha), x)

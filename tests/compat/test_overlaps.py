@@ -58,6 +58,7 @@ WRITES: dict[str, Callable[[Tensor], object]] = {
     "windows that overlap": lambda x: x.unfold(0, 2, 1).fill_(1.0),
     "a copy into windows": lambda x: x.unfold(1, 1, 1).copy_(torch.ones(3, 2, 1)),
     "nothing": lambda x: x[:0, :1].expand(0, 5).add_(1),
+    "nothing, twice": lambda x: x[:0].expand(4, 0, 2).__setitem__(slice(None), 1.0),
 }
 
 
@@ -92,5 +93,18 @@ def test_gradients_of_a_write_through_expand() -> None:
         wide[2, :1].sigmoid_()
         (middle.sum() + wide.pow(2).sum()).backward()
         return [x.grad, middle.detach(), wide.detach()]
+
+    assert_same(run(XLA), run("cpu"))
+
+
+def test_a_list_that_holds_a_tensor_twice_is_updated_twice() -> None:
+    def run(device: Any) -> list[Tensor]:
+        x = torch.ones(3, device=device, requires_grad=True)
+        y, z = x * 2, torch.ones(3, device=device)
+        torch._foreach_add_([y, y, y[:1]], 1)
+        torch._foreach_mul_([z, z[1:]], [2.0, 3.0])
+        torch._foreach_add_([z, z], [z, y.detach()], alpha=2)
+        y.sum().backward()
+        return [y.detach(), z, x.grad]  # type: ignore[list-item]
 
     assert_same(run(XLA), run("cpu"))

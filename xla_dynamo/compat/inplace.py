@@ -18,7 +18,7 @@ from xla_dynamo.backend.foreach import FOREACH
 
 from . import functional, inference
 from .ops import Op, describe
-from .overlaps import careful, register_overlaps, shared_memory
+from .overlaps import careful, loses_writes, register_overlaps, share_memory
 from .values import Leaf, Meta, Value
 
 aten = torch.ops.aten
@@ -72,7 +72,6 @@ Slow = Callable[..., Any]
 Straight = Callable[[Any], Slow]
 
 _unfunctional = functional.unwrapped
-_is_base = functional.is_base
 _is_functional = functional.is_functional
 _sync = functional.sync
 _commit = functional.commit
@@ -183,12 +182,10 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
         return False
     if not leaves:
         return False
-    if not all(map(_is_base, targets)):
-        shared = [shared_memory(op.func, target) for target in targets]
-        if any(tensor is not None for tensor in shared):
-            return _update_shared(op, targets, shared, args, kwargs)
-    if len(leaves) > 1 and _share_memory(targets):
-        return _one_by_one(op, targets, args, kwargs)
+    if not all(map(functional.is_base, targets)) and any(map(loses_writes, targets)):
+        return False
+    if len(leaves) > 1 and share_memory(targets):
+        return False
     window = leaves[0].value.home
     for leaf in leaves:  # every other mix of devices is an error that the usual way explains
         if leaf.value.home is not window:
@@ -207,36 +204,6 @@ def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> 
         _commit(target)  # views of the same memory follow
         _sync(target)
     torch._C._increment_version(targets)  # type: ignore[attr-defined]
-    return True
-
-
-def _share_memory(targets: Sequence[torch.Tensor]) -> bool:
-    """Whether a list holds a tensor twice, or a view of what another tensor of it is a view of."""
-    if all(map(_is_base, targets)):
-        return len(set(map(id, targets))) < len(targets)
-    return len({target.untyped_storage()._cdata for target in targets}) < len(targets)
-
-
-def _update_shared(op: Op, targets: Any, shared: Sequence[Any], args: Any, kwargs: Any) -> bool:
-    """Update the memory that expanded tensors share with others."""
-    written = [own if other is None else other for own, other in zip(targets, shared, strict=True)]
-    first = written if type(args[0]) is list else written[0]
-    done = _update(op, written, (first, *args[1:]), kwargs)
-    for target in targets:
-        _sync(target)
-    return done
-
-
-def _one_by_one(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
-    """A list with shared memory: the second update is of what the first one gave."""
-    length = len(targets)
-    for index in range(length):
-        own = [
-            [argument[index]] if type(argument) is list and len(argument) == length else argument
-            for argument in args
-        ]
-        if not _update(op, own[0], own, kwargs):
-            raise RuntimeError(f"{op.name}: a tensor is in the list twice; update it by itself")
     return True
 
 

@@ -34,11 +34,11 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
     Raises:
         RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them.
     """
-    if functional.is_base(target) or not any(map(_loses, functional.view_of(target))):
+    if not loses_writes(target):
         return None
     repeated = [n > 1 and step == 0 for n, step in zip(target.shape, target.stride(), strict=True)]
     same = op._schema.name.removeprefix("aten::").rstrip("_") in _SAME
-    if any(repeated) and target.numel() and not same:
+    if any(repeated) and not same:
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
@@ -50,8 +50,19 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
-def _loses(step: Any) -> bool:
-    return type(step).__name__.startswith(("expand", "unfold"))
+def loses_writes(target: torch.Tensor) -> bool:
+    """Whether functionalization gives the memory of this view other numbers than are written."""
+    if functional.is_base(target) or not target.numel():
+        return False
+    steps = functional.view_of(target)
+    return any(type(step).__name__.startswith(("expand", "unfold")) for step in steps)
+
+
+def share_memory(targets: Sequence[torch.Tensor]) -> bool:
+    """Whether a list holds a tensor twice, or a view of what another tensor of it is a view of."""
+    if all(map(functional.is_base, targets)):
+        return len(set(map(id, targets))) < len(targets)
+    return len({target.untyped_storage()._cdata for target in targets}) < len(targets)
 
 
 def register_overlaps(
@@ -106,13 +117,21 @@ def careful(op: Any, slow: Slow, straight: Callable[[Any], Slow]) -> Callable[..
         return target
 
     def many(targets: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
-        shared = [shared_memory(op, t) if functional.is_functional(t) else None for t in targets]
-        if all(tensor is None for tensor in shared):
+        length = len(targets)
+        if not all(map(functional.is_functional, targets)):
             return slow(op, (targets, *args), kwargs)
-        pairs = zip(targets, shared, strict=True)
+        if length > 1 and share_memory(targets):  # the second update is of what the first one gave
+            lists = [isinstance(a, (list, tuple)) and len(a) == length for a in args]
+            for i, target in enumerate(targets):
+                own = [[a[i]] if each else a for a, each in zip(args, lists, strict=True)]
+                op([target], *own, **kwargs)
+            return None
+        written = [shared_memory(op, target) for target in targets]
+        pairs = zip(targets, written, strict=True)
         slow(op, ([own if other is None else other for own, other in pairs], *args), kwargs)
-        for target in targets:
-            functional.sync(target)
+        for target, other in zip(targets, written, strict=True):
+            if other is not None:
+                functional.sync(target)
         return None
 
     return one if isinstance(first.type, torch.TensorType) else many

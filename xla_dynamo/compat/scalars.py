@@ -20,6 +20,8 @@ Form = Callable[..., Any]
 
 
 def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
+    if x.dtype is y.dtype is torch.bool and isinstance(alpha, torch.Tensor):
+        return aten.logical_or.default(x, aten.logical_and.default(y, alpha))
     return aten.add.Tensor(x, _scaled(y, alpha))
 
 

@@ -58,7 +58,7 @@ def _scaled_wide(predicate: Predicate) -> Predicate:
 
     def holds(node: Node) -> bool:
         wide = node.meta["val"].dtype not in _FLOATS - _WIDE
-        return predicate(node) and (wide or bool(node.kwargs.get("alpha", 1) == 1))
+        return predicate(node) and (wide or _is_one(node, "alpha"))
 
     return holds
 
@@ -74,11 +74,11 @@ def _some_dims(predicate: Predicate) -> Predicate:
 
 def _no_beta(predicate: Predicate) -> Predicate:
     """torch-mlir multiplies by beta=0, where the summand must not count: not even its nan."""
+    return lambda node: predicate(node) and _is_one(node, "beta")
 
-    def holds(node: Node) -> bool:
-        return predicate(node) and bool(node.kwargs.get("beta", 1) == 1)
 
-    return holds
+def _is_one(node: Node, factor: str) -> bool:
+    return bool(node.kwargs.get(factor, 1) == 1)
 
 
 def _mask(node: Node) -> bool:

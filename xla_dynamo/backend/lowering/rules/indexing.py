@@ -82,12 +82,7 @@ def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
 def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) -> jax.Array:
     if index.size == 0:
         return jnp.zeros(index.shape, x.dtype)
-    source, at = at_least_1d(x), at_least_1d(index)
-    dim = axis(dim, source.ndim)
-    # Only the corner of `x` that `index` covers can be read.
-    limits = [size if d == dim else at.shape[d] for d, size in enumerate(source.shape)]
-    corner = lax.slice(source, [0] * source.ndim, limits)
-    batching = tuple(d for d in range(source.ndim) if d != dim)
+    dim, batching, corner, places = element_wise(at_least_1d(x), dim, at_least_1d(index))
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(),
         collapsed_slice_dims=(dim,),
@@ -95,10 +90,25 @@ def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) 
         operand_batching_dims=batching,
         start_indices_batching_dims=batching,
     )
-    at = at.astype(np.int32) if source.shape[dim] < 2**31 else at
     mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    result = lax.gather(corner, at[..., None], numbers, (1,) * source.ndim, mode=mode)
+    result = lax.gather(corner, places, numbers, (1,) * corner.ndim, mode=mode)
     return result.reshape(index.shape)
+
+
+def element_wise(
+    x: jax.Array, dim: int, index: jax.Array
+) -> tuple[int, tuple[int, ...], jax.Array, jax.Array]:
+    """What gather and scatter share: each element of `index` is a place along `dim`.
+
+    Returns `dim` from the front, the other axes (batching dimensions), the corner of `x` that
+    `index` reaches (batching needs equal sizes), and `index` with an axis for its one coordinate.
+    """
+    dim = axis(dim, x.ndim)
+    batching = tuple(d for d in range(x.ndim) if d != dim)
+    limits = [size if d == dim else index.shape[d] for d, size in enumerate(x.shape)]
+    corner = lax.slice(x, [0] * x.ndim, limits)
+    (places,) = narrowed(corner, index[..., None])
+    return dim, batching, corner, places
 
 
 @lower(aten.take.default)

@@ -21,7 +21,7 @@ from ..dtypes import accumulation
 from ..registry import Unsupported, lower
 from ._dims import along, at_least_1d, axis
 from ._promotion import cast, is_inexact
-from .indexing import Indices, advanced_key, is_mask, narrowed
+from .indexing import Indices, advanced_key, element_wise, is_mask, narrowed
 
 aten = torch.ops.aten
 
@@ -229,13 +229,12 @@ def _scatter(
     if index.size == 0:
         return x
     target, index = at_least_1d(x), at_least_1d(index)
-    dim = axis(dim, target.ndim)
+    dim, batching, corner, places = element_wise(target, dim, index)
     dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
     updates = cast(source, dtype)
     if updates.ndim:
         updates = lax.slice(updates, [0] * updates.ndim, index.shape)
     updates = jnp.broadcast_to(updates, index.shape)
-    batching = tuple(d for d in range(target.ndim) if d != dim)
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=(),
         inserted_window_dims=(dim,),
@@ -244,12 +243,8 @@ def _scatter(
         scatter_indices_batching_dims=batching,
     )
     function = _SCATTERS[_on_dtype(reduction, dtype)]
-    index = index.astype(np.int32) if target.shape[dim] < 2**31 else index
-    # Batching needs equal sizes: `index` may cover a corner of the target only.
-    limits = [size if d == dim else index.shape[d] for d, size in enumerate(target.shape)]
-    corner = lax.slice(target, [0] * target.ndim, limits).astype(dtype)
     mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    result = function(corner, index[..., None], updates, numbers, mode=mode).astype(x.dtype)
+    result = function(corner.astype(dtype), places, updates, numbers, mode=mode).astype(x.dtype)
     if corner.shape != target.shape:
         result = lax.dynamic_update_slice(target, result, [0] * target.ndim)
     return result.reshape(x.shape)
