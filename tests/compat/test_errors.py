@@ -190,6 +190,34 @@ def test_interrupt_during_a_compile() -> None:
     assert printed.splitlines() == ["interrupted", "[0.0, 1.0, 2.0, 3.0] [1.0, 3.0, 5.0, 7.0] 16.0"]
 
 
+def test_a_second_interrupt_ends_a_compile_at_once() -> None:
+    printed = python(
+        """
+        import signal, torch
+        import torch_xla.core.xla_model as xm
+        from xla_dynamo.backend.runtime import pjrt
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        y = torch.arange(4.0, device="xla:0") * 2
+        compile = pjrt.compile
+        def slow(*args):
+            signal.raise_signal(signal.SIGINT)
+            print("still compiling")
+            signal.raise_signal(signal.SIGINT)
+            print("not reached")
+        pjrt.compile = slow
+        try:
+            xm.mark_step()
+        except KeyboardInterrupt:
+            print("interrupted")
+        pjrt.compile = compile
+        print(y.tolist())
+        """,
+        XLA_DYNAMO_CACHE_DIR="0",
+    )
+    assert printed.splitlines() == ["still compiling", "interrupted", "[0.0, 2.0, 4.0, 6.0]"]
+
+
 def test_interrupts_at_any_time() -> None:
     """A timer interrupts a loop again and again; the numbers are those without interrupts."""
     printed = python(

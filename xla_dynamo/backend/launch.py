@@ -136,7 +136,7 @@ def _nodes_of_results(graph: Graph) -> list[Node]:
     return [result for result in fx_graph.results(graph) if isinstance(result, Node)]
 
 
-@interrupts.deferred()
+@interrupts.deferred(once=True)
 def compile_executable(
     graph: Graph,
     request: Request,

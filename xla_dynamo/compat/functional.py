@@ -32,6 +32,18 @@ same_view: Callable[[torch.Tensor, Sequence[Any]], torch.Tensor] = (
 )
 
 
+def inplace_ops() -> Iterator[Any]:
+    """The in-place ops of aten that have a kernel of their own."""
+    aten = torch.ops.aten
+    for full in _torch._C._dispatch_get_all_op_names():
+        name, _, overload = full.removeprefix("aten::").partition(".")
+        if full.startswith("aten::") and name.endswith("_") and not name.startswith("__"):
+            op = getattr(getattr(aten, name), overload or "default", None)
+            key = torch._C.DispatchKey.CompositeImplicitAutograd
+            if op is not None and not op.has_kernel_for_dispatch_key(key):
+                yield op
+
+
 def transformed() -> bool:
     """Whether a transform like torch.func.grad is active."""
     return _torch._C._dispatch_tls_is_dispatch_key_included(TRANSFORMED)

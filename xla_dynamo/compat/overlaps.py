@@ -8,14 +8,12 @@ others go to a tensor of the same strides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from . import functional
-
-aten = torch.ops.aten
 
 Slow = Callable[..., Any]
 
@@ -72,25 +70,17 @@ def register_overlaps(
 
     slow, straight: as for `careful`.
     """
-    for op in _inplace_ops():
+    for op in functional.inplace_ops():
         name = op.name().removeprefix("aten::")
-        if name not in known:
+        if name not in known and _writes(op):
             library.impl(name, careful(op, slow, straight))
 
 
-def _inplace_ops() -> Iterator[Any]:
-    for full in torch._C._dispatch_get_all_op_names():
-        name, _, overload = full.removeprefix("aten::").partition(".")
-        if not full.startswith("aten::") or not name.endswith("_") or name.startswith("__"):
-            continue
-        op = getattr(getattr(aten, name), overload or "default", None)
-        composite = torch._C.DispatchKey.CompositeImplicitAutograd
-        if op is None or name.startswith(_NOT_WRITES) or op.has_kernel_for_dispatch_key(composite):
-            continue
-        first = op._schema.arguments[0]
-        alias = first.alias_info
-        if alias is not None and alias.is_write:
-            yield op
+def _writes(op: Any) -> bool:
+    """Whether an in-place op writes numbers to its first argument."""
+    first, *_ = op._schema.arguments
+    renames = op._schema.name.removeprefix("aten::").startswith(_NOT_WRITES)
+    return not renames and first.alias_info is not None and first.alias_info.is_write
 
 
 def careful(op: Any, slow: Slow, straight: Callable[[Any], Slow]) -> Callable[..., Any]:

@@ -55,7 +55,7 @@ def compile_window(
     window: Window, live: Sequence[int], dead: Sequence[int], device: pjrt.Device
 ) -> Program:
     """The program of the pending window for the results `live`; it takes over the inputs `dead`."""
-    with inference.lock, interrupts.deferred():  # fakes are shared by the threads
+    with inference.lock, interrupts.deferred(once=True):  # threads share fakes
         return _compile_window(window, live, dead, device)
 
 
