@@ -7,7 +7,8 @@ Ties among sorted values are sorted stably, for the same reason. Left out is wha
 gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1),
 of which it has nine digits. Finite are the weights of convolutions (whether a pad of zeros takes
 part in a product with infinity is up to the kernel) and what var_mean takes (eager's mean of an
-infinity is nan or not by its place). No tensor is copied onto memory that it shares.
+infinity is nan or not by its place); no nan is in what searchsorted searches by halves. No tensor is
+copied onto memory that it shares.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ INDEXING = [
     "{x2d}.clone().diagonal_scatter({x2d}.diagonal() * 2)",
     "F.embedding({n}.remainder({f2d}.shape[0]), {f2d})",
     "F.one_hot({n} % 4, 4)",
-    "torch.searchsorted({f1d}.sort()[0], {g_any}.to({f1d}.dtype), right={flag})",
+    "torch.searchsorted({f1d}.nan_to_num(0).sort()[0], {g_any}.to({f1d}.dtype), right={flag})",
     "torch.bucketize({x}, torch.tensor([-1.0, 0.0, 0.5], device={x}.device, dtype=torch.float64))",
     "torch.isin({x}, {y})",
 ]
