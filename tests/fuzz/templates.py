@@ -7,8 +7,8 @@ Ties among sorted values are sorted stably, for the same reason. Left out is wha
 gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1),
 of which it has nine digits. Finite are the weights of convolutions (whether a pad of zeros takes
 part in a product with infinity is up to the kernel) and what var_mean takes (eager's mean of an
-infinity is nan or not by its place); no nan is in what searchsorted searches by halves. No tensor is
-copied onto memory that it shares.
+infinity is nan or not by its place); no nan is in what searchsorted searches by halves.
+No tensor is copied onto memory that it shares.
 """
 
 from __future__ import annotations
