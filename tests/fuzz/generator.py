@@ -110,7 +110,8 @@ def build(draw: Draw, most: int = 12) -> Program:
         results = _results(growing)
         if raises:  # what is not returned need not be computed
             results += (growing.lines[-1].split(" = ")[0],)
-        program = Program(inputs, tuple(growing.lines), results, single=growing.single)
+        single = growing.single or any(t.dtype is torch.float32 for t in growing.tensors.values())
+        program = Program(inputs, tuple(growing.lines), results, single=single)
         if growing.gradient and not raises and _differentiable(program):
             return replace(program, gradient=True)
         return replace(program, inputs=_plain(inputs))

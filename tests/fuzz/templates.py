@@ -40,7 +40,7 @@ UNARY = [
     "{x}.nan_to_num().clamp(0, 100).to({dtype})",
     "{x}.nan_to_num().clamp(-100, 100).long()",
     "{x}.bool()",
-    "{x}.type_as({y})",
+    "{x}.nan_to_num().clamp(0, 100).type_as({y})",
 ]
 
 BINARY = [
@@ -179,7 +179,7 @@ VIEWS = [
     "{x}.unflatten({d}, (1, -1))",
     "{x}.detach()",
     "{x}.contiguous()",
-    "{x}.view(torch.int64)",
+    "{x}.nan_to_num().view(torch.int64)",
 ]
 
 MOVES = [
