@@ -89,15 +89,17 @@ def careful(op: Any, slow: Slow, straight: Callable[[Any], Slow]) -> Callable[..
     `slow(op, args, kwargs)` is that way, `straight(op)(*args, **kwargs)` too where the device's own
     tensors stand for all tensors.
     """
-    plain = straight(op)
+    plain: Slow | None = None  # made when it is first needed: most of these ops never run
     first, *others = op._schema.arguments
     tensors = [i for i, other in enumerate(others) if isinstance(other.type, torch.TensorType)]
 
     def one(target: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal plain
         if not functional.is_functional(target):
             return slow(op, (target, *args), kwargs)
         ordinary = functional.is_base(target) and not functional.transformed()
         if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
+            plain = plain or straight(op)
             return plain(target, *args, **kwargs)
         shared = shared_memory(op, target)
         if shared is None:
