@@ -7,8 +7,9 @@ Ties among sorted values are sorted stably, for the same reason. Left out is wha
 gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1),
 of which it has nine digits. Finite are the weights of convolutions (whether a pad of zeros takes
 part in a product with infinity is up to the kernel) and what var_mean takes (eager's mean of an
-infinity is nan or not by its place); no nan is in what searchsorted searches by halves.
-No tensor is copied onto memory that it shares.
+infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and
+nobody asks for the bits or the sign of one. No tensor is copied onto memory that it shares.
+Gradients of kthvalue are not taken: which of several equal elements gets them is open.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ BINARY = [
     *(f"{{b}} {op} {{m}}" for op in ("&", "|", "^")),
     "{n} & {int}",
     "torch.gcd({n}, {k})",
-    *(f"torch.{name}({{f}}, {{g}})" for name in ("hypot", "logaddexp", "logaddexp2", "copysign")),
+    *(f"torch.{name}({{f}}, {{g}})" for name in ("hypot", "logaddexp", "logaddexp2")),
+    "torch.copysign({f}, {g}.nan_to_num())",
     "torch.ldexp({f}, {k})",
     "torch.heaviside({f}, {g}.to({f}.dtype))",
     "torch.xlogy({x}, {y}.abs() + {p})",
@@ -124,7 +126,7 @@ REDUCTIONS = [
     "torch.median({f}, {d}, {flag})[0]",
     "torch.median({f})",
     "torch.nanmedian({f}, {d})[0]",
-    "torch.kthvalue({f}, 1, {d})[0]",
+    "torch.kthvalue({f}.detach(), 1, {d})[0]",
     "torch.mode({n}, {d})[0]",
     "torch.quantile({f}, {unit}, {d}, keepdim={flag})",
     *(
