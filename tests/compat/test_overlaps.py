@@ -79,6 +79,8 @@ def test_bools() -> None:
         x = torch.tensor([[True, False]], device=device)
         same = x.expand(1, 2)
         same.add_(same)
+        none = x[:0].expand(3, 0, 2)
+        none.copy_(none.clone())
         return x
 
     assert_same(run(XLA), run("cpu"))

@@ -34,6 +34,8 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
     """
     if not loses_writes(target):
         return None
+    if not target.numel():  # no place in memory, and no need for one
+        return target.as_strided(target.shape, target.stride(), 0)
     repeated = [n > 1 and step == 0 for n, step in zip(target.shape, target.stride(), strict=True)]
     same = op._schema.name.removeprefix("aten::").rstrip("_") in _SAME
     if any(repeated) and not same:
@@ -50,7 +52,7 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
 
 def loses_writes(target: torch.Tensor) -> bool:
     """Whether functionalization gives the memory of this view other numbers than are written."""
-    if functional.is_base(target) or not target.numel():
+    if functional.is_base(target):
         return False
     steps = functional.view_of(target)
     return any(type(step).__name__.startswith(("expand", "unfold")) for step in steps)
