@@ -68,7 +68,8 @@ def check(programs: Sequence[Program], door: str, tally: Tally | None = None) ->
         if actual is None or compare(program, actual, want, tally) is not None:
             actual = _attempt(DOORS[door], program)
         text = compare(program, actual, want, Tally())
-        if text and (_loses_gradients(actual) or _same_without_xla(program, door, actual)):
+        traced_alike = bool(text) and door == "compile" and _same_without_xla(program, actual)
+        if text and (traced_alike or _loses_gradients(actual)):
             tally.of_pytorch += 1
         elif text:
             found.append(Disagreement(program, door, text))
@@ -92,10 +93,8 @@ def _attempt(door: Door, program: Program) -> Outcome:
         return error.with_traceback(None)  # whose frames would keep tensors
 
 
-def _same_without_xla(program: Program, door: str, actual: Outcome) -> bool:
+def _same_without_xla(program: Program, actual: Outcome) -> bool:
     """Whether PyTorch's tracing gives `actual` with PyTorch's kernels too: then it is to blame."""
-    if door != "compile":
-        return False
     return compare(program, actual, _attempt(traced, program), Tally()) is None
 
 

@@ -18,7 +18,7 @@ from xla_dynamo.backend.foreach import FOREACH
 
 from . import functional, inference
 from .ops import Op, describe
-from .overlaps import careful, loses_writes, register_overlaps, share_memory
+from .overlaps import Slow, Straight, careful, loses_writes, register_overlaps, share_memory
 from .values import Leaf, Meta, Value
 
 aten = torch.ops.aten
@@ -67,9 +67,6 @@ _TAKE_NUMBERS = {
     aten.mul_.Tensor,
     aten.sub_.Tensor,
 }
-
-Slow = Callable[..., Any]
-Straight = Callable[[Any], Slow]
 
 _unfunctional = functional.unwrapped
 _is_functional = functional.is_functional

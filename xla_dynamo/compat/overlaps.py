@@ -16,6 +16,7 @@ import torch
 from . import functional
 
 Slow = Callable[..., Any]
+Straight = Callable[[Any], Slow]
 
 # What writes the same to elements that share memory. Eager lets index_fill_, index_put_ and
 # masked_fill_ pass too, with a warning that it will not for long.
@@ -66,7 +67,7 @@ def share_memory(targets: Sequence[torch.Tensor]) -> bool:
 
 
 def register_overlaps(
-    library: torch.library.Library, known: set[str], slow: Slow, straight: Callable[[Any], Slow]
+    library: torch.library.Library, known: set[str], slow: Slow, straight: Straight
 ) -> None:
     """Register kernels for in-place ops other than `known` (their full names).
 
@@ -85,7 +86,7 @@ def _writes(op: Any) -> bool:
     return not renames and first.alias_info is not None and first.alias_info.is_write
 
 
-def careful(op: Any, slow: Slow, straight: Callable[[Any], Slow]) -> Callable[..., Any]:
+def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
     """The kernel of an in-place op that goes PyTorch's way, on what its target shares memory with.
 
     `slow(op, args, kwargs)` is that way, `straight(op)(*args, **kwargs)` too where the device's own

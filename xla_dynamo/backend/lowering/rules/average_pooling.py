@@ -7,7 +7,7 @@ otherwise windows are summed one axis after the other; for gradients, those of e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -132,7 +132,7 @@ def _divide(
 def _averages(x: Array, dim: int, out: int) -> Array:
     """Adaptive average pooling along one axis."""
     starts, ends = adaptive_bounds(x.shape[dim], out)
-    return _along(jnp.divide, _sums(x, dim, starts, ends), dim, ends - starts)
+    return _sums(x, dim, starts, ends) / _along(ends - starts, dim, x.ndim).astype(x.dtype)
 
 
 def _averages_transpose(grad: Array, dim: int, size: int) -> Array:
@@ -140,7 +140,8 @@ def _averages_transpose(grad: Array, dim: int, size: int) -> Array:
     starts, ends = adaptive_bounds(size, grad.shape[dim])
     places = np.arange(size)
     first, last = (np.searchsorted(bound, places, "right") for bound in (ends, starts))
-    return _sums(_along(jnp.divide, grad, dim, ends - starts), dim, first, last)
+    shares = grad / _along(ends - starts, dim, grad.ndim).astype(grad.dtype)
+    return _sums(shares, dim, first, last)
 
 
 def _sums(x: Array, dim: int, starts: np.ndarray, ends: np.ndarray) -> Array:
@@ -154,16 +155,12 @@ def _sums(x: Array, dim: int, starts: np.ndarray, ends: np.ndarray) -> Array:
         places = np.minimum(starts + offset, np.maximum(ends - 1, 0))
         part = jnp.take(x, places, dim)
         inside = starts + offset < ends
-        total += part if inside.all() else _along(_kept, part, dim, inside)
+        total += jnp.where(_along(inside, dim, x.ndim), part, 0)
     return total
 
 
-def _kept(x: Array, inside: Array) -> Array:
-    return jnp.where(inside.astype(bool), x, 0)
-
-
-def _along(function: Callable[[Array, Array], Array], x: Array, dim: int, row: np.ndarray) -> Array:
-    """`function` of `x` and one number for each place along `dim`."""
-    shape = [1] * x.ndim
+def _along(row: np.ndarray, dim: int, rank: int) -> np.ndarray:
+    """One number for each place along `dim`, in a shape that broadcasts with `rank` dimensions."""
+    shape = [1] * rank
     shape[dim] = len(row)
-    return function(x, jnp.asarray(row.reshape(shape), x.dtype))
+    return row.reshape(shape)
