@@ -46,7 +46,8 @@ def _scaled_dot_product_flash_attention_for_cpu(
     shape = (*query.shape[:-1], value.shape[-1])
     if attn_mask is None and not is_causal:
         query = _by_key_head(query, key)
-    scores = _scores(query, key, attn_mask, is_causal, scale)
+    query, _, of_scores = _scaled(query, scale)
+    scores = _masked(_rows_by_features(query, key) * of_scores, attn_mask, is_causal)
     lowest = -jnp.inf if attn_mask is None else float(jnp.finfo(scores.dtype).min)
     top = jnp.max(scores, -1, keepdims=True, initial=lowest)
     weights = jnp.exp(scores - top)
@@ -76,23 +77,32 @@ def _scaled_dot_product_flash_attention_for_cpu_backward(
 ) -> tuple[Array, Array, Array]:
     _refuse_dropout(dropout_p)
     total = dtypes.accumulation(query.dtype)
-    scores = _scores(query, key, attn_mask, is_causal, scale)
+    query, of_query, of_scores = _scaled(query, scale)
+    scores = _masked(_rows_by_features(query, key) * of_scores, attn_mask, is_causal)
     weights = jnp.exp(scores - logsumexp[..., None].astype(total))
     along = jnp.sum(grad_out.astype(total) * out.astype(total), -1, keepdims=True)
     grad_weights = _rows_by_features(grad_out, value)
-    grad_scores = weights * (grad_weights - along) * _scale(query, scale)
+    grad_scores = weights * (grad_weights - along) * of_scores
     weights, grad_scores = weights.astype(value.dtype), grad_scores.astype(query.dtype)
     return (
-        _rows_by_keys(grad_scores, key).astype(query.dtype),
+        (_rows_by_keys(grad_scores, key) * of_query).astype(query.dtype),
         _keys_by_features(grad_scores, query, key).astype(key.dtype),
         _keys_by_features(weights, grad_out, value).astype(value.dtype),
     )
 
 
-def _scores(
-    query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float | None
-) -> Array:
-    scores = _rows_by_features(query, key) * _scale(query, scale)
+def _scaled(query: Array, scale: float | None) -> tuple[Array, float, float]:
+    """Scaled queries, by how much they are, and by how much their scores are yet to be.
+
+    There are fewer queries than scores. Those of 16 bits would be rounded again.
+    """
+    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    if dtypes.accumulation(query.dtype) != query.dtype:
+        return query, 1.0, factor
+    return query * factor, factor, 1.0
+
+
+def _masked(scores: Array, mask: Array | None, is_causal: bool) -> Array:
     if mask is not None:
         scores = (
             jnp.where(mask, scores, -jnp.inf)
@@ -103,10 +113,6 @@ def _scores(
         rows, columns = (lax.broadcasted_iota(jnp.int32, scores.shape[-2:], i) for i in (0, 1))
         scores = jnp.where(rows >= columns, scores, -jnp.inf)
     return scores
-
-
-def _scale(query: Array, scale: float | None) -> float:
-    return 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
 
 
 def _rows_by_features(rows: Array, keys: Array) -> Array:
@@ -122,9 +128,12 @@ def _rows_by_keys(weights: Array, keys: Array) -> Array:
 
 
 def _keys_by_features(weights: Array, rows: Array, keys: Array) -> Array:
-    """(b, h, t, s) times (b, h, t, d), over t and the heads that share a key: like `keys`."""
+    """(b, h, t, s) times (b, h, t, d), over t and the heads that share a key: like `keys`.
+
+    The left of a product over its first axis is transposed on CPUs: that is the smaller one.
+    """
     weights, rows = _by_key_head(weights, keys), _by_key_head(rows, keys)
-    return _product("bhts,bhtd->bhsd", weights, rows)
+    return _product("bhtd,bhts->bhds", rows, weights).swapaxes(-1, -2)
 
 
 def _by_key_head(rows: Array, keys: Array) -> Array:
