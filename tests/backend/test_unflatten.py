@@ -54,6 +54,45 @@ def test_linear_layer(dtype: torch.dtype) -> None:
         torch.testing.assert_close(actual, wanted)
 
 
+@pytest.mark.parametrize("equation", ["bthd,bshd->bhts", "btd,bsd->bts", "bth,bhd->btd"])
+def test_einsum(equation: str) -> None:
+    """Its dimensions of one go; no transpose moves any."""
+
+    def gradients(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        out = torch.einsum(equation, x, y)
+        return (out, *torch.autograd.grad(out.square().sum() / 2, (x, y)))
+
+    sizes = dict(zip("bthds", (2, 3, 4, 5, 6), strict=True))
+    shapes = [[sizes[name] for name in names] for names in equation.split("->")[0].split(",")]
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    expected = gradients(*inputs)
+    module = traced(gradients, *inputs)
+    unflatten(module.graph)
+    module.recompile()
+    assert targets(module).keys().isdisjoint({aten.squeeze.dim, aten.unsqueeze.default})
+    permuted = [node for node in module.graph.nodes if node.target is aten.permute.default]
+    assert all(1 not in node.meta["val"].shape for node in permuted)
+    for actual, wanted in zip(module(*inputs), expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("order", [(0, 3, 1, 2), (3, 1, 2, 0), (-1, -2, -3, -4), (2, 1, 0, 3)])
+@pytest.mark.parametrize("shape", [(1, 3, 1, 4), (1, 1, 1, 1), (0, 1, 2, 1), (2, 3, 4, 5)])
+def test_views_of_permuted(order: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """In any order, with any number of dimensions of one: the values of eager."""
+
+    def views(x: Tensor) -> tuple[Tensor, ...]:
+        permuted = x.permute(order)
+        return permuted.squeeze(), permuted.unsqueeze(1), permuted.unsqueeze(0).squeeze()
+
+    x = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    module = traced(views, x)
+    unflatten(module.graph)
+    module.recompile()
+    for actual, wanted in zip(module(x), views(x), strict=True):
+        torch.testing.assert_close(actual, wanted)
+
+
 def test_attention() -> None:
     """Batch and heads stay apart in all six products; copies and views in between go."""
 

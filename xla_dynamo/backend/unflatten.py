@@ -10,6 +10,7 @@ in 15 % less temporary memory. Values are the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -18,7 +19,17 @@ from .fx_graph import drop_unused
 
 aten = torch.ops.aten
 
-_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+_VIEWS = frozenset(
+    {
+        aten.view.default,
+        aten._unsafe_view.default,
+        aten.reshape.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.unsqueeze.default,
+    }
+)
 
 
 def unflatten(graph: Graph) -> None:
@@ -38,7 +49,10 @@ def unflatten(graph: Graph) -> None:
 
 
 def _join_views(graph: Graph) -> None:
-    """Drop copies and views that change nothing; make a view of a view one view."""
+    """Drop copies and views that change nothing; make a view of a view one view.
+
+    A view of a permuted tensor is a view of it permuted without dimensions of one.
+    """
     for node in list(graph.nodes):
         if node.target not in _VIEWS | {aten.expand.default, aten.clone.default}:
             continue
@@ -48,9 +62,43 @@ def _join_views(graph: Graph) -> None:
             assert isinstance(source.args[0], Node)
             source = source.args[0]
             node.target, node.args = aten.view.default, (source, list(_value(node).shape))
+        elif node.target in _VIEWS and source.target is aten.permute.default:
+            source = _without_ones(graph, source)
+            node.target, node.args = aten.view.default, (source, list(_value(node).shape))
         if _value(source).shape == _value(node).shape:
             node.replace_all_uses_with(source)
     drop_unused(graph)
+
+
+def _without_ones(graph: Graph, permuted: Node) -> Node:
+    """A permuted tensor without its dimensions of one, which keep XLA from joining transposes."""
+    arguments: tuple[Any, ...] = permuted.args
+    source, order = arguments
+    sizes = _value(source).shape
+    kept = [dim for dim, size in enumerate(sizes) if size != 1]
+    if len(kept) == len(sizes):
+        return permuted
+    places = [dim % len(sizes) for dim in order]
+    with graph.inserting_before(permuted):
+        squeezed = _view(graph, source, [sizes[dim] for dim in kept])
+        new_order = [kept.index(dim) for dim in places if dim in kept]
+        if new_order == sorted(new_order):
+            return squeezed
+        result = _like(graph.call_function(aten.permute.default, (squeezed, new_order)), permuted)
+    result.meta["val"] = _value(squeezed).permute(new_order)
+    return result
+
+
+def _view(graph: Graph, source: Node, shape: list[int]) -> Node:
+    """A view of `source`, or what it is itself a view of."""
+    if source.target in _VIEWS:
+        assert isinstance(source.args[0], Node)
+        source = source.args[0]
+    if list(_value(source).shape) == shape:
+        return source
+    view = _like(graph.call_function(aten.view.default, (source, shape)), source)
+    view.meta["val"] = _value(source).new_empty(shape)
+    return view
 
 
 def _product(graph: Graph, node: Node) -> None:
