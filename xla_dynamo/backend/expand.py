@@ -132,6 +132,7 @@ def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
                 copies[inner].meta = {
                     "val": inner.meta["val"],
                     "stack_trace": node.meta.get("stack_trace"),
+                    "number": node.meta.get("number"),
                 }
     return [copies.get(r, r) if isinstance(r, Node) else r for r in fx_graph.results(inside)]
 

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from . import fx_graph, metrics
+from . import culprits, fx_graph, metrics
 from .lowering.bodies import op_of
 from .partition import Eager, Segment
 
@@ -106,6 +106,7 @@ def _run_eagerly(
     target: Any = node.target
     schema = getattr(op_of(node), "_schema", None)
     counter = f"fallback.{schema.name}" if schema else None
+    number = node.meta.get("number")
 
     declared = [node.meta.get("val") for node in inputs]
 
@@ -122,7 +123,11 @@ def _run_eagerly(
             for leaf in leaves
         ]
         args, kwargs = pytree.tree_unflatten(filled, spec)
-        return (target(*args, **kwargs),)
+        try:
+            return (target(*args, **kwargs),)
+        except Exception as error:
+            culprits.blame(error, number)
+            raise
 
     return run
 

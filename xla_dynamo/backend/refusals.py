@@ -7,7 +7,7 @@ from torch.fx import Graph, Node
 
 from xla_dynamo.errors import UnsupportedOp
 
-from . import metrics
+from . import culprits, metrics
 from .lowering import Target, is_op, reason_unsupported
 from .lowering.bodies import op_of
 from .lowering.source import location_of
@@ -34,7 +34,11 @@ def report(refused: dict[Node, str], options: Options) -> None:
         line = f" ({where.code})" if where.code else ""
         message = f"{op_of(node)} at {where}{line} has no lowering to XLA here: {reason}."
         if options.fallback == "error":
-            raise UnsupportedOp(f'{message} options={{"fallback": "cpu"}} would run it on the CPU.')
+            error = UnsupportedOp(
+                f'{message} options={{"fallback": "cpu"}} would run it on the CPU.'
+            )
+            culprits.blame(error, node.meta.get("number"))
+            raise error
         metrics.warn_once(
             (op_of(node), where),
             f"{message} It runs on the CPU in eager PyTorch between compiled parts; to avoid that, "

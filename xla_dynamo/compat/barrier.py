@@ -56,8 +56,12 @@ def launch(device: devices.Named, *, wait: bool = False) -> None:
     window = lazy_device.window(torch.device("xla", index))
     with window.lock:
         values = window.values  # the list only: a second reference to a value would keep it alive
-        execute.cut(window)
-        _launched[index] = [weakref.ref(value.array) for value in values if value.array is not None]
+        try:
+            execute.cut(window)
+        finally:
+            if window.values is not values:  # launched, also if one of its ops raised
+                arrays = [value.array for value in values if value.array is not None]
+                _launched[index] = [weakref.ref(array) for array in arrays]
     if wait:
         wait_for([index])
 

@@ -1,7 +1,8 @@
 """A recorded window -> an executable, launched; values -> device arrays and back.
 
 `cut` is the barrier: everything pending on a device becomes one program over the window's inputs.
-It returns when the program is launched, not when it is done.
+It returns when the program is launched, not when it is done. Where one op raises, all that does not
+depend on it is computed all the same (see failures).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
 
-from . import dense, forks, inference, metrics, out_of_memory, programs
+from . import dense, failures, forks, inference, metrics, out_of_memory, programs
 from .programs import Program
 from .storage import stored
 from .values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
@@ -30,6 +31,8 @@ def _references(values: list[Value]) -> list[int]:
     return [count(value) for value in values]
 
 
+_Numbers = tuple[int, ...]
+
 # What `_references` says of a value that only its list holds.
 _HELD = _references([Value.__new__(Value)])[0]
 
@@ -39,7 +42,12 @@ refusal: str | None = None
 
 
 def cut(window: Window) -> bool:
-    """Compile (if new) and launch everything that is pending; whether anything was."""
+    """Compile (if new) and launch everything that is pending; whether anything was.
+
+    Raises:
+        What an op raises, once: its results are failed then. What has another reason (no memory,
+        Ctrl-C) leaves everything pending.
+    """
     with window.lock:
         if not window.values:
             window.clear()
@@ -49,19 +57,60 @@ def cut(window: Window) -> bool:
         held = _HELD
         live = tuple([i for i, n in enumerate(_references(window.values)) if n > held])
         dead = tuple([i for i, n in enumerate(_references(window.inputs)) if n == held])
-        program = window.state.programs.get((live, dead))
         try:
-            if program is None:
-                program = programs.compile_window(window, live, dead, device_of(window))
-                window.state.programs[live, dead] = program
-            else:
-                metrics.count("CachedCompile")
-            with interrupts.deferred():
-                _launch(window, program)
-                window.clear()
+            _run(window, live, dead)
         except Exception as error:
-            out_of_memory.reraise(error, window)
+            _run_others(window, live, dead, error)
         return True
+
+
+def _run(
+    window: Window, live: _Numbers, dead: _Numbers, lost: failures.Lost = failures.NOTHING
+) -> None:
+    """Launch the program for the values `live`, and begin a new window."""
+    program = window.state.programs.get((live, dead))
+    if program is None:
+        device = device_of(window)
+        program = programs.compile_window(window, live, dead, device, lost.states)
+        window.state.programs[live, dead] = program
+    else:
+        metrics.count("CachedCompile")
+    with interrupts.deferred():
+        _launch(window, program)
+        failures.mark(window, lost)
+        window.clear()
+
+
+def _run_others(window: Window, live: _Numbers, dead: _Numbers, error: Exception) -> NoReturn:
+    """Launch what does not depend on the op that raised `error`, and raise that."""
+    lost, latest = failures.NOTHING, error
+    try:
+        while latest is not None:
+            more = failures.lost_by(latest, window, live, lost)
+            if more is None:
+                out_of_memory.reraise(latest, window)
+            lost = more
+            live = tuple([i for i in live if i not in lost.values])
+            latest = _attempt(window, live, dead, lost)
+        raise error
+    finally:
+        del error, latest  # their tracebacks hold this frame
+
+
+def _attempt(
+    window: Window, live: _Numbers, dead: _Numbers, lost: failures.Lost
+) -> Exception | None:
+    """`_run`; what it raised."""
+    try:
+        if live:
+            _run(window, live, dead, lost)
+        else:
+            with interrupts.deferred():
+                failures.mark(window, lost)
+                window.clear()
+    except Exception as error:
+        return error
+    return None
 
 
 def alive(window: Window) -> tuple[int, ...]:

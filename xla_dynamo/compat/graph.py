@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend import foreach, fx_graph, prng
+from xla_dynamo.backend import culprits, foreach, fx_graph, prng
 from xla_dynamo.backend.decompositions import decompositions
 from xla_dynamo.backend.expand import replace
 from xla_dynamo.backend.lowering.registry import draws
@@ -25,7 +25,7 @@ from . import explain, inference
 from .composites import COMPOSITES
 from .forms import scalar_form, without_copy
 from .storage import STORED, stored
-from .trie import Number, State
+from .trie import Number, State, metas_in
 from .values import Meta, Ref, Value, meta
 from .window import RESTRIDE
 
@@ -33,11 +33,26 @@ aten = torch.ops.aten
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
 
 
-def build(path: Sequence[State], inputs: Sequence[Value]) -> Builder:
-    """The ops of a path as an FX graph."""
+def build(
+    path: Sequence[State], inputs: Sequence[Value], without: Collection[State] = ()
+) -> Builder:
+    """The ops of a path as an FX graph, each node with its state in its meta.
+
+    without: ops to leave out, and every op that depends on them is one.
+    """
     builder = Builder([value.meta for value in inputs])
     for state in path:
-        builder.add(state)
+        if state in without:
+            builder.leave_out(state)
+            continue
+        last = next(iter(reversed(builder.graph.nodes)))
+        try:
+            builder.add(state)
+        except Exception as error:
+            culprits.blame(error, state)
+            raise
+        while (last := last.next).op != "root":
+            last.meta["state"] = state
     return builder
 
 
@@ -79,6 +94,11 @@ class Builder:
         args, kwargs = self._arguments(state.args, state.kwargs, trace)
         result = self._emit(op.func, args, kwargs, state.outputs, trace, key)
         self._name(result, state.outputs)
+
+    def leave_out(self, state: State) -> None:
+        """Number the results of an op, and its seed, without the op."""
+        self._seed += state.op.random
+        self._values.extend([None] * len(metas_in(state.outputs)))
 
     def _name(self, result: Any, outputs: Any) -> None:
         """Number the results of an op as the window did."""

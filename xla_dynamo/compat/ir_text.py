@@ -17,7 +17,7 @@ from xla_dynamo.backend.lowering import Lowered, Target
 
 from . import device, devices, execute, graph
 from .ir import ir_debug, nodes, print_dot, print_nodes, shape, shapes
-from .values import Value, value_of
+from .values import Ref, Value, value_of
 from .window import Window
 
 
@@ -129,7 +129,9 @@ def _pending(tensors: Sequence[torch.Tensor]) -> tuple[Window | None, list[int]]
     if not values:
         return None, []
     window = values[0].home
-    return window, [value.ref.index for value in values if value.home is window and value.ref]
+    return window, [
+        value.ref.index for value in values if value.home is window and type(value.ref) is Ref
+    ]
 
 
 def _everything() -> tuple[Window | None, list[int]]:

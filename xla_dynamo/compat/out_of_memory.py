@@ -6,6 +6,8 @@ import gc
 import re
 from typing import NoReturn
 
+import torch
+
 from xla_dynamo.errors import OutOfMemory
 
 from . import explain
@@ -14,7 +16,8 @@ from .units import show_bytes
 from .values import Meta, Value
 from .window import Window
 
-_REFUSED = re.compile(r"RESOURCE_EXHAUSTED|out of memory|OOM", re.IGNORECASE)
+_REFUSED = re.compile(r"RESOURCE_EXHAUSTED|out of memory|\bOOM\b", re.IGNORECASE)
+_HOST = re.compile(r"DefaultCPUAllocator")
 _SHOWN = 5
 
 
@@ -36,6 +39,13 @@ def reraise(error: Exception, window: Window) -> NoReturn:
         "Use a smaller batch, bfloat16 or torch.utils.checkpoint, and drop references to results "
         "that are not needed before the barrier (del, detach())."
     ) from error
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether it may go well another time, with more memory free on the device or the host."""
+    text = str(error)
+    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return known or bool(_REFUSED.search(text) or _HOST.search(text))
 
 
 def largest(window: Window) -> str:

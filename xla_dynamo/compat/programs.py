@@ -7,7 +7,7 @@ graph, and share one executable.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,11 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend import arrays
+from xla_dynamo.backend import arrays, culprits
 from xla_dynamo.backend.runtime import pjrt
 
 from . import explain, graph, inference, metrics
+from .trie import State
 from .values import Array
 from .window import Window
 
@@ -52,17 +53,28 @@ _runs: collections.OrderedDict[Hashable, Run] = collections.OrderedDict()
 
 
 def compile_window(
-    window: Window, live: Sequence[int], dead: Sequence[int], device: pjrt.Device
+    window: Window,
+    live: Sequence[int],
+    dead: Sequence[int],
+    device: pjrt.Device,
+    without: Collection[State] = (),
 ) -> Program:
-    """The program of the pending window for the results `live`; it takes over the inputs `dead`."""
+    """The program of the pending window for the results `live`; it takes over the inputs `dead`.
+
+    without: ops that are not run: no result depends on them.
+    """
     with inference.lock, interrupts.deferred(once=True):  # threads share fakes
-        return _compile_window(window, live, dead, device)
+        return _compile_window(window, live, dead, device, without)
 
 
 def _compile_window(
-    window: Window, live: Sequence[int], dead: Sequence[int], device: pjrt.Device
+    window: Window,
+    live: Sequence[int],
+    dead: Sequence[int],
+    device: pjrt.Device,
+    without: Collection[State],
 ) -> Program:
-    builder = graph.build(window.state.path(), window.inputs)
+    builder = graph.build(window.state.path(), window.inputs, without)
     inputs, vectors, seeds = builder.close(live)
     given = set(dead)
     donated = frozenset(position for position, i in enumerate(inputs) if i in given)
@@ -74,6 +86,7 @@ def _compile_window(
         _runs.move_to_end(key)
         metrics.count("CachedCompile")
         return Program(run, inputs, vectors, seeds, tuple(live), watch)
+    culprits.number(builder.graph.nodes)
     request = explain.request(window, (live, dead))
     with metrics.timed("CompileTime"):
         compiled = arrays.compile_arrays(
@@ -85,6 +98,17 @@ def _compile_window(
     program = Program(run, inputs, vectors, seeds, tuple(live), watch)
     metrics.compiled(window, program, compiled)
     return program
+
+
+def state_of(window: Window, live: Sequence[int], without: Collection[State], number: int) -> State:
+    """The op that node `number` of a program of the window is part of.
+
+    Windows share programs, hence no node of a program knows the op of each window.
+    """
+    with inference.lock, interrupts.deferred(once=True):
+        builder = graph.build(window.state.path(), window.inputs, without)
+        builder.close(live)
+    return list(builder.graph.nodes)[number].meta["state"]
 
 
 def structure(of: Graph) -> Hashable:

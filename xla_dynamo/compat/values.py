@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,10 +101,24 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why values were never computed: the error of an op, without frames, and who raised it."""
+
+    error: Exception
+    note: str
+
+    def again(self) -> Exception:
+        """The error as a new exception, to be raised."""
+        made = copy.copy(self.error)
+        made.__dict__["__notes__"] = [*self.error.__dict__.get("__notes__", ()), self.note]
+        return made
+
+
 class Value:
     """One tensor value on one device.
 
-    ref: its name in the window whose stamp is `stamp`.
+    ref: its name in the window whose stamp is `stamp`; or why it has no value.
     array: the device array, once it is computed (or being computed).
     A value with neither is what torch.empty gives: not yet anything.
     """
@@ -113,7 +129,7 @@ class Value:
         self,
         meta: Meta,
         home: Window,
-        ref: Ref | None = None,
+        ref: Ref | Failure | None = None,
         stamp: object = None,
         array: Array = None,
     ) -> None:

@@ -18,6 +18,7 @@ import torch
 
 from . import functional, inference
 from .ops import Op, describe
+from .overwrites import without_failed
 from .place import user_place
 from .scalars import FILLS
 from .trie import (
@@ -33,7 +34,7 @@ from .trie import (
     numbers_in,
     zero_dim,
 )
-from .values import Leaf, Meta, Ref, Value, leaf, meta, naming
+from .values import Failure, Leaf, Meta, Ref, Value, leaf, meta, naming
 
 _wrapper = functional.wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
@@ -94,9 +95,12 @@ class Window:
                 return outputs if outputs is inference.EAGER else self._leaves(outputs)
             except ForeignTensor:  # an everyday answer, and the window is as before
                 raise
-            except BaseException:
+            except BaseException as error:
                 self._repair()
-                raise
+                args = without_failed(op.func, args) if isinstance(error, Exception) else None
+                if args is None:
+                    raise
+            return self.record(op, args, kwargs)
 
     def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
         """Like `record`, for an op that gives one tensor or a list of them: without leaves."""
@@ -121,9 +125,12 @@ class Window:
                 return made
             except ForeignTensor:  # an everyday answer, and the window is as before
                 raise
-            except BaseException:
+            except BaseException as error:
                 self._repair()
-                raise
+                args = without_failed(op.func, args) if isinstance(error, Exception) else None
+                if args is None:
+                    raise
+            return self.record_values(op, args, kwargs)
 
     def _repair(self) -> None:
         """Make the lists agree with the path again: Ctrl-C may have come between two lines."""
@@ -237,13 +244,20 @@ class Window:
         return argument
 
     def adopt(self, value: Value) -> None:
-        """Name a value that this window did not compute: an input, or memory of torch.empty."""
+        """Name a value that this window did not compute: an input, or memory of torch.empty.
+
+        Raises:
+            RuntimeError: it is of another device.
+            The error of the op that should have computed it.
+        """
         if value.home is not self:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{value.home.device} and {self.device}!"
             )
         if value.array is None:
+            if type(value.ref) is Failure:
+                raise value.ref.again()
             self._fill(value)
             return
         value.ref = value.meta.input(len(self.inputs))
