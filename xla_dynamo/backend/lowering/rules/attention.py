@@ -9,6 +9,7 @@ Query heads that share a key head become rows of one product.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -128,12 +129,21 @@ def _rows_by_keys(weights: Array, keys: Array) -> Array:
 
 
 def _keys_by_features(weights: Array, rows: Array, keys: Array) -> Array:
-    """(b, h, t, s) times (b, h, t, d), over t and the heads that share a key: like `keys`.
-
-    The left of a product over its first axis is transposed on CPUs: that is the smaller one.
-    """
+    """(b, h, t, s) times (b, h, t, d), over t and the heads that share a key: like `keys`."""
     weights, rows = _by_key_head(weights, keys), _by_key_head(rows, keys)
-    return _product("bhtd,bhts->bhds", rows, weights).swapaxes(-1, -2)
+    straight = partial(_product, "bhts,bhtd->bhsd")
+    if rows.shape[-1] >= weights.shape[-1]:
+        return straight(weights, rows)
+    return lax.platform_dependent(weights, rows, cpu=_turned_product, default=straight)
+
+
+def _turned_product(weights: Array, rows: Array) -> Array:
+    """XLA:CPU transposes the left operand of a product over its rows: let it be the smaller one.
+
+    The barrier keeps XLA from turning the product back.
+    """
+    product = _product("bhtd,bhts->bhds", rows, weights)
+    return lax.optimization_barrier(product).swapaxes(-1, -2)
 
 
 def _by_key_head(rows: Array, keys: Array) -> Array:
