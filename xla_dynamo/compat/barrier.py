@@ -60,8 +60,8 @@ def launch(device: devices.Named, *, wait: bool = False) -> None:
             execute.cut(window)
         finally:
             if window.values is not values:  # launched, also if one of its ops raised
-                arrays = [value.array for value in values if value.array is not None]
-                _launched[index] = [weakref.ref(array) for array in arrays]
+                made = (value.array for value in values)
+                _launched[index] = [weakref.ref(array) for array in made if array is not None]
     if wait:
         wait_for([index])
 

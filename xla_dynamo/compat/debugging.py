@@ -21,6 +21,7 @@ import torch
 from xla_dynamo.backend import metrics as backend_metrics
 
 from . import ir, metrics
+from .place import Place
 
 _COMPILES, _LAUNCHES = 1, 2  # levels of PT_XLA_DEBUG_LEVEL that show them
 _ALL = 100
@@ -190,10 +191,9 @@ def cause() -> str:
     """Why the caller's window is launched now, in torch_xla's words."""
     stack = _stack()
     for file, function, words in _CAUSES:
-        for position, frame in enumerate(stack):
-            code = frame.f_code
+        for position, (code, _) in enumerate(stack):
             if code.co_filename.endswith(file) and code.co_name.startswith(function):
-                entering = any(f.f_code.co_name == "__enter__" for f in stack[position:][:2])
+                entering = any(c.co_name == "__enter__" for c, _ in stack[position:][:2])
                 return _ENTER if entering and words == "torch_xla.compile" else words
     return "most likely user code trying to access tensor value before torch_xla.sync"
 
@@ -207,9 +207,9 @@ _IMPORT = "<frozen "
 def frames() -> list[str]:
     """The user's frames and the API that they called, innermost first: "function (file:line)"."""
     return [
-        f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
-        for frame in _stack()
-        if _is_users(frame.f_code.co_filename)
+        f"{code.co_name} ({code.co_filename}:{line})"
+        for code, line in _stack()
+        if _is_users(code.co_filename)
     ]
 
 
@@ -219,11 +219,12 @@ def _is_users(file: str) -> bool:
     return not file.startswith((_TORCH, _IMPORT))
 
 
-def _stack() -> list[FrameType]:
-    found: list[FrameType] = []
+def _stack() -> list[Place]:
+    """The lines that are being run, innermost first: frames would keep tensors alive."""
+    found: list[Place] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        found.append(frame)
+        found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return found
 

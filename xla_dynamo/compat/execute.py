@@ -77,7 +77,8 @@ def _run(
         metrics.count("CachedCompile")
     with interrupts.deferred():
         _launch(window, program)
-        failures.mark(window, lost)
+        if lost.values:
+            failures.mark(window, lost)
         window.clear()
 
 
