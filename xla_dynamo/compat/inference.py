@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend.decompositions import PROMOTING
-from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.errors import UnsupportedOp
 
@@ -95,9 +94,9 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
 def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args, kwargs):
         return EAGER
-    if op.func in _REFUSED and _REFUSED[op.func](*args):
-        _raise_as_eager(op, args, kwargs)
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
+    if operands.refusal(op.func, fake_args, fake_kwargs) is not None:
+        _raise_as_eager(op, args, kwargs)
     # PyTorch has no shape inference for the gradients of whole products, and wrong ones for some.
     function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or PROMOTING.get(op.func) or op.func
     try:
@@ -119,24 +118,6 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     except Exception:
         _raise_as_eager(op, args, kwargs)
         return EAGER  # only PyTorch's inference fails
-
-
-def _subtracts_bool(x: Any, y: Any, *_: Any) -> bool:
-    return torch.bool in (getattr(x, "dtype", None), getattr(y, "dtype", None))
-
-
-def _is_negative_power(x: Any, exponent: Any) -> bool:
-    whole = not x.is_floating_point() and not x.is_complex() and isinstance(exponent, int)
-    return whole and exponent < 0
-
-
-# What eager refuses and PyTorch's shape inference lets pass.
-_REFUSED: dict[Any, Callable[..., bool]] = {
-    torch.ops.aten.pow.Tensor_Scalar: _is_negative_power,
-    torch.ops.aten.sub.Scalar: _subtracts_bool,
-    torch.ops.aten.sub.Tensor: _subtracts_bool,
-    torch.ops.aten.rsub.Scalar: _subtracts_bool,
-}
 
 
 def _as_view(func: Any, args: Any, kwargs: Any) -> Any:

@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from xla_dynamo.errors import UnsupportedOp
 
-from . import importer, linker, rules
+from . import importer, linker, operands, rules
 from .bodies import Body, Target, body_of, has_rule, output_values
 from .native import is_native
 from .registry import Unsupported
@@ -105,13 +106,16 @@ def lower_graph(
 
 def reason_unsupported(node: Node, target: Target) -> str | None:
     """Why `node` cannot be lowered for `target`, or None if it can."""
-    operands = [operand.meta.get("val") for operand in node.all_input_nodes]
-    tensors = [v for v in (*operands, *output_values(node)) if isinstance(v, torch.Tensor)]
+    inputs = [operand.meta.get("val") for operand in node.all_input_nodes]
+    tensors = [v for v in (*inputs, *output_values(node)) if isinstance(v, torch.Tensor)]
     for tensor in tensors:
         if tensor.layout is not torch.strided or tensor.is_nested:
             return f"a tensor of layout {tensor.layout} is not an XLA array"
     if "unresolved" in node.meta or (node.target in _ON_STORAGE and not tensors[0].is_contiguous()):
         return "it addresses memory that XLA does not lay out so"
+    refusal = _dtype_refusal(node, inputs)
+    if refusal is not None:
+        return f"eager PyTorch refuses its operands: {refusal}"
     if is_native(node):
         return None
     try:
@@ -119,6 +123,14 @@ def reason_unsupported(node: Node, target: Target) -> str | None:
     except Unsupported as reason:
         return str(reason)
     return None
+
+
+def _dtype_refusal(node: Node, inputs: list[Any]) -> str | None:
+    dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
+    if operands.are_usual(dtypes) or not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
+    return operands.refusal(node.target, args, kwargs)
 
 
 def is_op(node: Node) -> bool:

@@ -6,6 +6,7 @@ scaled by beta=0 is not read: its NaNs do not reach the result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -135,9 +136,9 @@ def addbmm(
 def addr(
     bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
 ) -> jax.Array:
-    dtype = jnp.promote_types(x.dtype, y.dtype)
+    dtype = functools.reduce(jnp.promote_types, (bias.dtype, x.dtype, y.dtype))
     outer = cast(x, accumulation(dtype))[:, None] * cast(y, accumulation(dtype))[None, :]
-    return _accumulate(bias, outer, beta, alpha)
+    return _accumulate(cast(bias, dtype), outer, beta, alpha)
 
 
 @lower(aten._trilinear.default)

@@ -1,0 +1,110 @@
+"""Dtypes that eager PyTorch refuses for an op: both doors refuse them with eager's words."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import xla_dynamo.compat  # noqa: F401  (the xla device)
+from xla_dynamo.backend import metrics
+
+HALF, LONG, BOOL, COMPLEX = torch.bfloat16, torch.int64, torch.bool, torch.complex64
+FLOAT, DOUBLE = torch.float32, torch.float64
+
+REFUSED: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {
+    "mm": (torch.mm, [FLOAT, HALF]),
+    "matmul": (torch.matmul, [BOOL, LONG]),
+    "bools": (torch.mm, [BOOL, BOOL]),
+    "linear": (F.linear, [HALF, FLOAT]),
+    "bias": (lambda x, y: torch.addmm(y, x, x), [FLOAT, DOUBLE]),
+    "convolution": (lambda x, y: F.conv1d(x[None], y[:, :, None]), [FLOAT, LONG]),
+    "index_add": (lambda x, y: x.index_add(0, torch.arange(4, device=x.device), y), [FLOAT, LONG]),
+    "index_put": (lambda x, y: x.index_put((torch.arange(4, device=x.device),), y), [FLOAT, HALF]),
+    "order": (torch.lt, [COMPLEX, FLOAT]),
+    "maximum": (torch.maximum, [FLOAT, COMPLEX]),
+    "clamp": (lambda x: x.clamp(min=1), [COMPLEX]),
+    "largest": (lambda x: x.amax(0), [COMPLEX]),
+    "softmax": (lambda x: torch.softmax(x, 0), [LONG]),
+    "gelu": (F.gelu, [LONG]),
+    "argmax": (lambda x: x.argmax(0), [BOOL]),
+    "hypot": (torch.hypot, [LONG, BOOL]),
+    "layer_norm": (lambda x, y: F.layer_norm(x, (4,), y[0], y[1]), [FLOAT, DOUBLE]),
+    "negative power": (lambda x: x**-1, [LONG]),
+    "subtraction": (torch.sub, [BOOL, BOOL]),
+}
+
+# What PyTorch's tracing says before the backend is asked.
+OTHER_WORDS = {
+    "convolution": "should be the same",
+    "index_add": "Index put requires the source and destination dtypes match",
+}
+
+
+def _tensors(dtypes: list[torch.dtype]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(4, 4, generator=generator) * 3).to(dtype) for dtype in dtypes]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_in_eager(name: str) -> None:
+    function, dtypes = REFUSED[name]
+    given = _tensors(dtypes)
+    with pytest.raises(RuntimeError) as eager:
+        function(*given)
+    expected = str(eager.value).splitlines()[0]
+    on_device = [x.to("xla:0") for x in given]
+    with pytest.raises(RuntimeError) as lazy:  # at the op: nothing is read here
+        function(*on_device)
+    assert str(lazy.value).splitlines()[0] == expected
+    compiled = torch.compile(function, backend="xla", dynamic=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", metrics.FallbackWarning)
+        with pytest.raises(RuntimeError) as raised:
+            compiled(*given)
+    assert OTHER_WORDS.get(name, expected) in str(raised.value)
+
+
+TAKEN: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {
+    "embedding": (lambda w, i: F.embedding(i % 4, w), [FLOAT, LONG]),
+    "a mask": (lambda x, m: x * m + torch.where(m, x, 0), [FLOAT, BOOL]),
+    "promotion": (torch.atan2, [HALF, LONG]),
+    "labels": (lambda x, i: F.cross_entropy(x, i[0] % 4), [FLOAT, LONG]),
+    "integer products": (torch.mm, [LONG, LONG]),
+    "norm in bfloat16": (lambda x, w: F.layer_norm(x, (4,), w[0], w[1]), [HALF, FLOAT]),
+    "index_copy": (lambda x: x.index_copy(0, torch.arange(4, device=x.device), x), [LONG]),
+    "order of integers": (lambda x: x.sort(0)[0] + x.cummax(1)[0], [LONG]),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_eager_takes_is_lowered(name: str) -> None:
+    function, dtypes = TAKEN[name]
+    given = _tensors(dtypes)
+    expected = function(*given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", metrics.FallbackWarning)
+        compiled = torch.compile(function, backend="xla", dynamic=False, fullgraph=True)
+        actual = compiled(*given)
+        lazy = function(*[x.to("xla:0") for x in given]).cpu()
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(lazy, expected)
+
+
+@pytest.mark.parametrize("bias", [LONG, BOOL, HALF, DOUBLE, COMPLEX], ids=str)
+def test_addr_adds_a_bias_of_another_dtype(bias: torch.dtype) -> None:
+    b, x = _tensors([bias, FLOAT])
+    expected = torch.addr(b, x[0], x[1], beta=2, alpha=3)
+    actual = torch.compile(torch.addr, backend="xla")(b, x[0], x[1], beta=2, alpha=3)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_allclose_of_two_dtypes() -> None:
+    x = torch.ones(3).to("xla:0")
+    with pytest.raises(RuntimeError, match="Float did not match Double"):
+        torch.allclose(x, x.double())
+    assert torch.allclose(x, x + 1e-7)

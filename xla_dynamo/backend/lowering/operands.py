@@ -1,0 +1,168 @@
+"""Operands of dtypes that an op is not made for -> eager PyTorch's own reason to refuse them.
+
+Shape inference promotes, or does not look: to it a product of float32 and bfloat16 has a dtype, and
+one complex number may be less than another. XLA would compute something. So where the dtypes look
+unusual, eager is asked: by the op on ones (pointwise ops) or on zeros of the same shapes, once for
+each signature. The tables only say when to ask; what eager takes is lowered.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+_FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
+_COMPLEX = frozenset({torch.complex64, torch.complex128})
+_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+_NUMBERS = _FLOATS | _COMPLEX | _INTEGERS
+_ORDERED = _FLOATS | _INTEGERS
+_COMMON = _NUMBERS | {torch.bool}
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What eager surely takes: operands at these positions of one dtype, which is one of these."""
+
+    positions: tuple[int, ...]
+    dtypes: frozenset[torch.dtype]
+
+
+def _table(
+    entries: dict[tuple[int, ...], str], dtypes: frozenset[torch.dtype]
+) -> dict[str, _Usual]:
+    return {
+        f"aten::{name}": _Usual(positions, dtypes)
+        for positions, names in entries.items()
+        for name in names.split()
+    }
+
+
+_USUAL: dict[str, _Usual] = {
+    **_table(
+        {
+            (0, 1): "mm bmm mv dot vdot matmul",
+            (0, 1, 2): "addmm addmv addbmm baddbmm linear convolution _trilinear",
+            (0,): "trace",
+        },
+        _NUMBERS,
+    ),
+    **_table(
+        {
+            (0, 1): "linalg_cross isclose allclose complex polar",
+            (0, 2): "index_put _index_put_impl masked_scatter",
+            (0, 3): "index_add index_copy scatter scatter_add",
+        },
+        _COMMON,
+    ),
+    **_table(
+        {
+            (0, 3): "index_reduce scatter_reduce",
+            (0,): "sort topk kthvalue mode median nanmedian max min amax amin aminmax argmax "
+            "argmin cummax cummin bucketize max_pool2d_with_indices max_pool3d_with_indices "
+            "hash_tensor",
+            (0, 1): "searchsorted",
+        },
+        _ORDERED,
+    ),
+    **_table(
+        {
+            (0,): "_softmax _log_softmax _safe_softmax logcumsumexp nansum var std var_mean "
+            "std_mean avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d "
+            "adaptive_max_pool2d adaptive_max_pool3d max_unpool2d max_unpool3d im2col col2im glu "
+            "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+            "_upsample_nearest_exact2d _upsample_nearest_exact3d reflection_pad1d "
+            "reflection_pad2d reflection_pad3d segment_reduce bernoulli hardswish "
+            "log_sigmoid_forward rrelu_with_noise rrelu_with_noise_functional",
+            (0, 1): "_cdist_forward _prelu_kernel _weight_norm_interface grid_sampler_2d "
+            "grid_sampler_3d mse_loss smooth_l1_loss huber_loss soft_margin_loss "
+            "_softmax_backward_data _log_softmax_backward_data heaviside",
+            (0, 2): "nll_loss_forward nll_loss2d_forward multi_margin_loss "
+            "multilabel_margin_loss_forward",
+            (0, 1, 2): "binary_cross_entropy native_layer_norm native_group_norm",
+            (0, 1, 2, 3, 4): "native_batch_norm _native_batch_norm_legit "
+            "_native_batch_norm_legit_functional _batch_norm_with_update "
+            "_batch_norm_with_update_functional",
+        },
+        _FLOATS,
+    ),
+}
+
+
+def are_usual(dtypes: Set[torch.dtype]) -> bool:
+    """Whether no op refuses operands of these dtypes: they are one float dtype, or none."""
+    return len(dtypes) < 2 and dtypes <= _FLOATS
+
+
+def refusal(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
+    """Eager's reason not to compute `op` for tensors of these dtypes; None if it takes them.
+
+    args, kwargs: as the op takes them; tensors may be fake. Reads shapes and dtypes, no values.
+    """
+    usual = _USUAL.get(op._schema.name)
+    if usual is not None:
+        chosen = {args[at].dtype for at in usual.positions if _has_tensor(args, at)}
+        if len(chosen) < 2 and chosen <= usual.dtypes:
+            return None
+        return _error(op, args, kwargs, _zeros)
+    if torch.Tag.pointwise not in getattr(op, "tags", ()):
+        return None
+    leaves, structure = pytree.tree_flatten((list(args), kwargs))
+    tensors = {leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)}
+    if tensors <= _FLOATS or not tensors <= _COMMON:  # of rarer dtypes, eager's CPU has fewer ops
+        return None
+    return _of_one_element(op, structure, tuple(map(_signature, leaves)))
+
+
+def _has_tensor(args: Sequence[Any], at: int) -> bool:
+    return at < len(args) and isinstance(args[at], torch.Tensor)
+
+
+def _signature(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return _One(leaf.dtype, leaf.dim() > 0)
+    return type(leaf), leaf
+
+
+@dataclass(frozen=True)
+class _One:
+    """A tensor of one element."""
+
+    dtype: torch.dtype
+    has_dims: bool
+
+
+@functools.lru_cache(4096)
+def _of_one_element(op: Any, structure: Any, signature: tuple[Any, ...]) -> str | None:
+    leaves = [one if isinstance(one, _One) else one[1] for one in signature]
+    args, kwargs = pytree.tree_unflatten(leaves, structure)
+    return _error(op, args, kwargs, _one)
+
+
+def _one(leaf: Any) -> Any:
+    # Ones: integers are not divided by them in vain.
+    return torch.ones((1,) * leaf.has_dims, dtype=leaf.dtype) if isinstance(leaf, _One) else leaf
+
+
+def _zeros(leaf: Any) -> Any:
+    return torch.zeros(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _error(op: Any, args: Any, kwargs: Any, real: Callable[[Any], Any]) -> str | None:
+    """What eager raises on the CPU for such operands."""
+
+    def on_cpu(leaf: Any) -> Any:
+        return torch.device("cpu") if isinstance(leaf, torch.device) else real(leaf)
+
+    with _disable_current_modes(), torch.no_grad():
+        args, kwargs = pytree.tree_map(on_cpu, (list(args), dict(kwargs)))
+        try:
+            op(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            return str(error)
+    return None
