@@ -21,7 +21,7 @@ from ..dtypes import accumulation
 from ..registry import Unsupported, lower
 from ._dims import along, at_least_1d, axis
 from ._promotion import cast, is_inexact
-from .indexing import Indices, advanced_key, element_wise, is_mask, narrowed
+from .indexing import Indices, advanced_key, element_wise, is_mask, joined, narrowed
 
 aten = torch.ops.aten
 
@@ -202,9 +202,21 @@ def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: b
 def _update(x: jax.Array, key: Any, values: jax.Array, reduction: str | None) -> jax.Array:
     """x[key] = values, or the like with a reduction named as in jax's `.at`."""
     dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
-    at = x.astype(dtype).at[narrowed(x, key)]
-    method = getattr(at, _on_dtype(reduction, dtype) or "set")
-    return method(values.astype(dtype), mode="promise_in_bounds").astype(x.dtype)
+    name = _on_dtype(reduction, dtype) or "set"
+    values = values.astype(dtype)
+
+    def write(target: jax.Array, key: Any, wrap: bool) -> jax.Array:
+        method = getattr(target.astype(dtype).at[narrowed(target, key)], name)
+        written = method(values, mode="promise_in_bounds", wrap_negative_indices=wrap)
+        return written.astype(x.dtype).reshape(x.shape)
+
+    one = joined(x, key)
+    if one is None:
+        return write(x, key, True)
+    return lax.platform_dependent(
+        cpu=lambda: write(*one, False),
+        default=lambda: write(x, key, True),
+    )
 
 
 def _update_rows(
