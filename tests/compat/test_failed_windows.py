@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import io
 import traceback
 import weakref
 from collections.abc import Callable
@@ -369,13 +371,62 @@ def test_a_decomposition_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "aten.erfinv" in failed(bad)
 
 
-def test_a_failed_tensor_keeps_no_others() -> None:
+def test_neither_a_failed_tensor_nor_its_error_keeps_others() -> None:
     x = X.to(XLA) + 1
+    xm.mark_step()
     bad, other = even(x), x * 2
-    with pytest.raises(Odd):
+    with pytest.raises(Odd) as raised:
         xm.mark_step()
-    arrays = [weakref.ref(value_of(t).array) for t in (x, other)]
+    kept = [weakref.ref(value_of(t).array) for t in (x, other)]
     del x, other
     gc.collect()
-    assert [array() for array in arrays] == [None, None]
+    assert [reference() for reference in kept] == [None, None]
+    assert raised.value.__traceback__ is not None
     assert failed(bad)
+
+
+def test_a_failed_tensor_enters_no_compiled_graph() -> None:
+    x = X.to(XLA)
+    bad = even(x)
+    compiled = torch.compile(lambda t: t + 1, backend="xla")
+    with pytest.raises(Odd, match=REFUSED):
+        compiled(bad)
+    assert_same(compiled(x), X + 1)
+    with pytest.raises(Odd, match=REFUSED):
+        compiled(bad)
+
+
+def test_saving_and_copying() -> None:
+    bad = even(X.to(XLA))
+    with pytest.raises(Odd):
+        xm.mark_step()
+    for use in (copy.deepcopy, lambda t: torch.save(t, io.BytesIO()), torch.Tensor.clone):
+        with pytest.raises(Odd, match=REFUSED):
+            use(bad)
+
+
+def test_closures_of_the_step_that_failed_run_at_the_next_barrier() -> None:
+    seen: list[object] = []
+    total, bad = X.to(XLA).sum(), even(X.to(XLA))
+    xm.add_step_closure(lambda value: seen.append(value.item()), args=(total,))
+    with pytest.raises(Odd):
+        xm.mark_step()
+    xm.mark_step()
+    assert seen == [15.0]
+    assert failed(bad)
+
+
+def test_an_error_that_cannot_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Awkward(Exception):
+        def __init__(self, code: int, *, text: str) -> None:
+            super().__init__(f"{text} ({code})")
+
+    def raising(*arguments: object) -> None:
+        raise Awkward(3, text="no such thing")
+
+    monkeypatch.setitem(COMPOSITES, torch.ops.aten.erfinv.default, raising)
+    bad = (X.to(XLA) / 7).erfinv()
+    with pytest.raises(Awkward, match=r"no such thing \(3\)"):
+        xm.mark_step()
+    with pytest.raises(RuntimeError, match=r"no such thing \(3\)"):
+        bad.cpu()

@@ -62,6 +62,7 @@ def launch(device: devices.Named, *, wait: bool = False) -> None:
             if window.values is not values:  # launched, also if one of its ops raised
                 made = (value.array for value in values)
                 _launched[index] = [weakref.ref(array) for array in made if array is not None]
+            del values  # a traceback would keep them
     if wait:
         wait_for([index])
 

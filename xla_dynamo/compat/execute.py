@@ -92,6 +92,7 @@ def _run_others(window: Window, live: _Numbers, dead: _Numbers, error: Exception
                 out_of_memory.reraise(latest, window)
             lost = more
             live = tuple([i for i in live if i not in lost.values])
+            failures.release(latest)
             latest = _attempt(window, live, dead, lost)
         raise error
     finally:

@@ -7,7 +7,9 @@ raises its error once; its result, and what was computed from it, raises that er
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,9 @@ from .values import Failure
 
 if TYPE_CHECKING:
     from .window import Window
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,16 @@ def mark(window: Window, lost: Lost) -> None:
     for number, failure in lost.values.items():
         value = window.values[number]
         value.ref, value.stamp = failure, None
+
+
+def release(error: Exception) -> None:
+    """Empty this package's frames in a traceback: a notebook keeps its last one, and its arrays."""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            with suppress(RuntimeError):  # it still runs
+                step.tb_frame.clear()
+        step = step.tb_next
 
 
 def _without_frames(error: Exception) -> Exception:
