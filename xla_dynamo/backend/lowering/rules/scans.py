@@ -4,7 +4,8 @@ XLA's prefix primitives, logarithmic in depth; nothing is unrolled. On CPUs thos
 sixteen, element by element: where that costs more than a sum, a scan of one column after the other
 (of few rows: an associative one) is 2 (maxima) to 50 times (log-sum-exps) faster. Integers sum in
 int64, 16-bit floats in float32. Positions of running maxima are a second running maximum, over the
-positions at which the value was reached: the latest of equal values and of NaNs, as in eager.
+positions at which the value was reached (on CPUs they go along in one scan): the latest of equal
+values and of NaNs, as in eager.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ aten = torch.ops.aten
 
 # From as many rows on, steps from column to column beat log(columns) passes over all of them.
 _MANY_ROWS = 8
+
+Pair = tuple[jax.Array, jax.Array]
 
 
 def _scan(
@@ -127,28 +130,61 @@ def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
 
 @lower(aten.cummax.default)
 def cummax(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    return _running(partial(_prefixes, jnp.maximum, lax.cummax), x, dim, largest=True)
+    return _running(x, dim, largest=True)
 
 
 @lower(aten.cummin.default)
 def cummin(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    return _running(partial(_prefixes, jnp.minimum, lax.cummin), x, dim, largest=False)
+    return _running(x, dim, largest=False)
 
 
-def _running(
-    function: Callable[..., jax.Array], x: jax.Array, dim: int, *, largest: bool
-) -> tuple[jax.Array, jax.Array]:
+def _running(x: jax.Array, dim: int, *, largest: bool) -> tuple[jax.Array, jax.Array]:
     source, over = at_least_1d(x), axis(dim, x.ndim)
     if source.dtype == np.bool_:
         source = source.astype(np.int8)
-    values = function(_last(source.dtype, largest), source, over)
-    reached = source == values
-    if is_inexact(x.dtype):
-        reached |= jnp.isnan(source)
-    dtype = np.int32 if source.shape[over] < 2**31 else np.int64
-    places = lax.broadcasted_iota(dtype, source.shape, over)
-    indices = _prefixes(jnp.maximum, lax.cummax, 0, jnp.where(reached, places, 0), over)
+    by_prefixes = partial(_extremes_by_prefixes, largest, over)
+    if source.size // max(source.shape[over], 1) < _MANY_ROWS:
+        values, indices = by_prefixes(source)
+    else:
+        by_steps = partial(_extremes_by_steps, largest, over)
+        values, indices = lax.platform_dependent(source, cpu=by_steps, default=by_prefixes)
     return values.reshape(x.shape).astype(x.dtype), indices.reshape(x.shape)
+
+
+def _extremes_by_prefixes(
+    largest: bool, over: int, source: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Two scans: of the values, and of the positions at which they were reached."""
+    combine, primitive = (jnp.maximum, lax.cummax) if largest else (jnp.minimum, lax.cummin)
+    values = _prefixes(combine, primitive, _last(source.dtype, largest), source, over)
+    reached = source == values
+    if is_inexact(source.dtype):
+        reached |= jnp.isnan(source)
+    places = lax.broadcasted_iota(_place_dtype(source, over), source.shape, over)
+    reached_at = jnp.where(reached, places, 0)
+    return values, _prefixes(jnp.maximum, lax.cummax, 0, reached_at, over)
+
+
+def _extremes_by_steps(largest: bool, over: int, source: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One scan, of the values with their positions."""
+
+    def step(best: Pair, column: Pair) -> tuple[Pair, Pair]:
+        wins = column[0] >= best[0] if largest else column[0] <= best[0]
+        if is_inexact(source.dtype):
+            wins |= jnp.isnan(column[0])
+        best = jnp.where(wins, column[0], best[0]), jnp.where(wins, column[1], best[1])
+        return best, best
+
+    columns = jnp.moveaxis(source, over, 0)
+    places = lax.iota(_place_dtype(source, over), len(columns))
+    start = jnp.full_like(columns, _last(source.dtype, largest), shape=columns.shape[1:])
+    _, found = lax.scan(step, (start, jnp.zeros(start.shape, places.dtype)), (columns, places))
+    values, indices = (jnp.moveaxis(array, 0, over) for array in found)
+    return values, indices
+
+
+def _place_dtype(source: jax.Array, over: int) -> np.dtype:
+    return np.dtype(np.int32 if source.shape[over] < 2**31 else np.int64)
 
 
 def _last(dtype: np.dtype, largest: bool) -> float:
