@@ -430,3 +430,19 @@ def test_an_error_that_cannot_be_made_again(monkeypatch: pytest.MonkeyPatch) -> 
         xm.mark_step()
     with pytest.raises(RuntimeError, match=r"no such thing \(3\)"):
         bad.cpu()
+
+
+def test_windows_that_share_a_program_name_their_own_lines() -> None:
+    x = X.to(XLA)
+    first = even(x + 1 - 1)  # the first line
+    with pytest.raises(Odd):
+        xm.mark_step()
+    _ = x.exp().sum()
+    del _
+    compiled = len(xla_dynamo.compiles())
+    second = even(x + 1 - 1)  # the second line
+    with pytest.raises(Odd):
+        xm.mark_step()
+    assert len(xla_dynamo.compiles()) == compiled
+    assert "# the first line" in failed(first)
+    assert "# the second line" in failed(second)
