@@ -36,6 +36,11 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {
     "layer_norm": (lambda x, y: F.layer_norm(x, (4,), y[0], y[1]), [FLOAT, DOUBLE]),
     "negative power": (lambda x: x**-1, [LONG]),
     "subtraction": (torch.sub, [BOOL, BOOL]),
+    "remainder by nothing": (lambda x: x % 0, [LONG]),
+    "bits of floats": (torch.bitwise_and, [FLOAT, FLOAT]),
+    "bits of a float": (torch.bitwise_not, [HALF]),
+    "divisor of floats": (torch.gcd, [HALF, HALF]),
+    "multiple of floats": (torch.lcm, [FLOAT, LONG]),
 }
 
 # What PyTorch's tracing says before the backend is asked.
@@ -77,6 +82,7 @@ TAKEN: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {
     "integer products": (torch.mm, [LONG, LONG]),
     "norm in bfloat16": (lambda x, w: F.layer_norm(x, (4,), w[0], w[1]), [HALF, FLOAT]),
     "index_copy": (lambda x: x.index_copy(0, torch.arange(4, device=x.device), x), [LONG]),
+    "no remainders": (lambda x: x[:0] % 0, [LONG]),
     "order of integers": (lambda x: x.sort(0)[0] + x.cummax(1)[0], [LONG]),
 }
 

@@ -81,6 +81,7 @@ def test_bools() -> None:
         same.add_(same)
         none = x[:0].expand(3, 0, 2)
         none.copy_(none.clone())
+        x[:0].broadcast_to((0, *x[:0].shape)).detach().mul_(False)
         return x
 
     assert_same(run(XLA), run("cpu"))

@@ -188,11 +188,25 @@ def _add_steps(growing: _Growing, most: int) -> bool:
 def _step(growing: _Growing, templates: list[str]) -> str | None:
     template = one_of(growing.draw, templates)
     tensors = growing.tensors
+    if templates is WRITES:  # eager writes to what windows share one by one, in no set order
+        tensors = {name: tensor for name, tensor in tensors.items() if not _overlaps(tensor)}
     try:
         text = fill(growing.draw, template, tensors, growing.single)
     except Unfit:
         return None
-    return text if templates is WRITES else f"t{len(tensors)} = {text}"
+    return text if templates is WRITES else f"t{len(growing.tensors)} = {text}"
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Whether windows onto memory share elements; those of expand() do not count."""
+    shape = [
+        n if step else min(n, 1) for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+    ]
+    reach = sum((n - 1) * step for n, step in zip(shape, tensor.stride(), strict=True))
+    if 0 in shape:
+        return False
+    places = torch.arange(1 + reach).as_strided(shape, tensor.stride())
+    return places.unique().numel() < places.numel()
 
 
 def _results(growing: _Growing) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ of which it has nine digits. Finite are the weights of convolutions (whether a p
 part in a product with infinity is up to the kernel) and what var_mean takes (eager's mean of an
 infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and
 nobody asks for the bits or the sign of one. No tensor is copied onto memory that it shares.
-Gradients of kthvalue are not taken: which of several equal elements gets them is open.
+Gradients of kthvalue are not taken: which of several equal elements gets them is open. Activations
+made of pieces see no nan: their gradients there depend on the place of the element in eager.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ _MATHS = (
     "sin cos tan tanh sinh cosh exp exp2 expm1 sigmoid erf erfc atan asinh sinc floor ceil round "
     "trunc deg2rad nan_to_num frac"
 )
-_ACTIVATIONS = (
-    "gelu silu softplus elu leaky_relu hardtanh hardswish logsigmoid mish celu selu "
-    "softsign tanhshrink relu6 softshrink hardshrink"
-)
+_ACTIVATIONS = "gelu silu softplus leaky_relu logsigmoid mish softsign tanhshrink"
+_PIECEWISE = "elu celu selu hardtanh relu6 hardswish softshrink hardshrink"
 _OF_POSITIVE = "sqrt rsqrt log log2 log10 log1p reciprocal lgamma digamma acosh i0"
 
 UNARY = [
@@ -29,6 +28,7 @@ UNARY = [
     *(f"torch.{name}({{x}})" for name in ("relu", "isnan", "isfinite", "signbit", "positive")),
     *(f"torch.{name}({{x}})" for name in _MATHS.split()),
     *(f"F.{name}({{f}})" for name in _ACTIVATIONS.split()),
+    *(f"F.{name}({{f}}.nan_to_num(0, inf, -inf))" for name in _PIECEWISE.split()),
     *(f"torch.{name}({{x}}.abs() + {{p}})" for name in _OF_POSITIVE.split()),
     *(f"torch.{name}({{f}}.tanh() * 0.75)" for name in ("asin", "acos", "atanh", "erfinv")),
     "torch.round({f}, decimals={small})",

@@ -35,9 +35,11 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
     """
     if not loses_writes(target):
         return None
-    if not target.numel():  # no place in memory, and no need for one
-        return target.as_strided(target.shape, target.stride(), 0)
-    repeated = [n > 1 and step == 0 for n, step in zip(target.shape, target.stride(), strict=True)]
+    several = target.numel() > 0
+    repeated = [
+        several and n > 1 and step == 0
+        for n, step in zip(target.shape, target.stride(), strict=True)
+    ]
     same = op._schema.name.removeprefix("aten::").rstrip("_") in _SAME
     if any(repeated) and not same:
         raise RuntimeError(
@@ -45,10 +47,11 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
             "single memory location. Please clone() the tensor before performing the operation."
         )
     shape = [1 if twice else n for n, twice in zip(target.shape, repeated, strict=True)]
+    offset = None if target.numel() else 0  # no elements, no place in memory
     try:
-        return target.as_strided(shape, target.stride())
+        return target.as_strided(shape, target.stride(), offset)
     except RuntimeError:  # what it is a view of is not known, after detach()
-        return None
+        return None if target.numel() else target.new_empty(shape)
 
 
 def loses_writes(target: torch.Tensor) -> bool:

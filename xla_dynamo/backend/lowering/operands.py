@@ -91,6 +91,13 @@ _USUAL: dict[str, _Usual] = {
         },
         _FLOATS,
     ),
+    **_table(
+        {
+            (0,): "bitwise_not",
+            (0, 1): "bitwise_and bitwise_or bitwise_xor gcd lcm",
+        },
+        _INTEGERS | {torch.bool},
+    ),
 }
 
 
@@ -125,16 +132,16 @@ def _has_tensor(args: Sequence[Any], at: int) -> bool:
 
 def _signature(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return _One(leaf.dtype, leaf.dim() > 0)
+        return _One(leaf.dtype, (min(leaf.numel(), 1),) if leaf.dim() else ())
     return type(leaf), leaf
 
 
 @dataclass(frozen=True)
 class _One:
-    """A tensor of one element."""
+    """A tensor of at most one element."""
 
     dtype: torch.dtype
-    has_dims: bool
+    shape: tuple[int, ...]
 
 
 @functools.lru_cache(4096)
@@ -146,7 +153,7 @@ def _of_one_element(op: Any, structure: Any, signature: tuple[Any, ...]) -> str 
 
 def _one(leaf: Any) -> Any:
     # Ones: integers are not divided by them in vain.
-    return torch.ones((1,) * leaf.has_dims, dtype=leaf.dtype) if isinstance(leaf, _One) else leaf
+    return torch.ones(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, _One) else leaf
 
 
 def _zeros(leaf: Any) -> Any:
