@@ -69,10 +69,10 @@ def failed(tensor: Tensor) -> str:
 
 
 def test_an_op_that_the_cpu_refuses() -> None:
-    a, b = torch.ones(4, dtype=torch.bfloat16).to(XLA), X.to(XLA)
+    a, b = torch.eye(2, dtype=torch.bfloat16).to(XLA), X.to(XLA)
     other = b * 2
-    bad = torch.gcd(a, a)
-    with pytest.raises(NotImplementedError, match='"gcd_cpu" not implemented for') as first:
+    bad = torch.linalg.det(a)
+    with pytest.raises(NotImplementedError, match='"lu_cpu" not implemented for') as first:
         bad.cpu()
     assert_same([b + 1, other], [X + 1, X * 2])
     with pytest.raises(NotImplementedError) as second:
@@ -251,8 +251,8 @@ def test_two_devices() -> None:
         import torch
         import torch_xla.core.xla_model as xm
         warnings.simplefilter("ignore")
-        a = [torch.ones(4, dtype=torch.bfloat16, device=f"xla:{i}") for i in range(2)]
-        bad, good = torch.gcd(a[0], a[0]), a[1] + 1
+        a = [torch.eye(2, dtype=torch.bfloat16, device=f"xla:{i}") for i in range(2)]
+        bad, good = torch.linalg.det(a[0]), a[1] + 1
         kept = []
         for read in (lambda: bad.to("xla:1"), good.tolist, lambda: bad.to("xla:1"), bad.tolist):
             try:
@@ -265,8 +265,14 @@ def test_two_devices() -> None:
         """,
         CPU_NUM_DEVICES="2",
     )
-    error = "NotImplementedError \"gcd_cpu\" not implemented for 'BFloat16'"
-    assert printed.splitlines() == [error, str([2.0] * 4), error, error, str([4.0] * 4)]
+    error = "NotImplementedError \"lu_cpu\" not implemented for 'BFloat16'"
+    assert printed.splitlines() == [
+        error,
+        str([[2.0, 1.0], [1.0, 2.0]]),
+        error,
+        error,
+        str([[4.0, 2.0], [2.0, 4.0]]),
+    ]
 
 
 def test_errors_that_are_no_ops_leave_all_pending(monkeypatch: pytest.MonkeyPatch) -> None:
