@@ -45,6 +45,13 @@ def test_lengths(queries, keys, is_causal):
     _check((1, 2, queries, 4), (1, 2, keys, 4), is_causal=is_causal)
 
 
+@pytest.mark.parametrize("scale", [None, -0.25, 0.0, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_scales(dtype, scale):
+    """Powers of two, which scale the queries, and others; more keys than features."""
+    _check((1, 2, 5, 16), (1, 2, 40, 16), dtype, scale=scale)
+
+
 def test_large_scores():
     _check((1, 2, 6, 8), (1, 2, 6, 8), torch.float64, scale=400.0)
 

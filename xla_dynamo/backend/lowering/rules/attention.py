@@ -95,12 +95,12 @@ def _scaled_dot_product_flash_attention_for_cpu_backward(
 def _scaled(query: Array, scale: float | None) -> tuple[Array, float, float]:
     """Scaled queries, by how much they are, and by how much their scores are yet to be.
 
-    There are fewer queries than scores. Those of 16 bits would be rounded again.
+    There are fewer queries than scores. Only by powers of two: queries are not rounded then.
     """
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    if dtypes.accumulation(query.dtype) != query.dtype:
-        return query, 1.0, factor
-    return query * factor, factor, 1.0
+    if abs(math.frexp(factor)[0]) == 0.5 and dtypes.accumulation(query.dtype) == query.dtype:
+        return query * factor, factor, 1.0
+    return query, 1.0, factor
 
 
 def _masked(scores: Array, mask: Array | None, is_causal: bool) -> Array:
