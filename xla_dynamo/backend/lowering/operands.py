@@ -84,7 +84,8 @@ _USUAL: dict[str, _Usual] = {
             "_softmax_backward_data _log_softmax_backward_data heaviside",
             (0, 2): "nll_loss_forward nll_loss2d_forward multi_margin_loss "
             "multilabel_margin_loss_forward",
-            (0, 1, 2): "binary_cross_entropy native_layer_norm native_group_norm",
+            (0, 1, 2): "binary_cross_entropy native_group_norm",
+            (0, 2, 3): "native_layer_norm",
             (0, 1, 2, 3, 4): "native_batch_norm _native_batch_norm_legit "
             "_native_batch_norm_legit_functional _batch_norm_with_update "
             "_batch_norm_with_update_functional",
