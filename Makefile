@@ -17,7 +17,7 @@ demo: .venv/.demo
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: .venv/.test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -24,6 +24,31 @@ import xla_dynamo  # noqa: E402
 torch.set_num_threads(2)
 
 
+# Files that take a minute or more, the longest first: no process should end with one, alone.
+_LONG = (
+    "operators/test_sweep.py",
+    "operators/test_gradients.py",
+    "operators/test_lazy.py",
+    "fuzz/test_fuzz.py",
+    "tests/test_tpu.py",
+    "models/test_training.py",
+    "legacy/test_seeds.py",
+    "compat/test_activation.py",
+    "legacy/test_scripts.py",
+    "compat/test_windows.py",
+    "tests/test_docs.py",
+    "tests/test_examples.py",
+    "backend/test_resizing.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        return next((i for i, name in enumerate(_LONG) if name in item.nodeid), len(_LONG))
+
+    items.sort(key=place)
+
+
 def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
 
