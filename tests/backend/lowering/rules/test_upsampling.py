@@ -100,6 +100,19 @@ def test_dtypes(name, dtype):
             torch.testing.assert_close(run(function, *args), exact)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [40, 120])
+@pytest.mark.parametrize("numbers", [[], [float("inf")], [float("nan"), -float("inf")]])
+def test_cubic_of_infinities(dtype, width, numbers):
+    """They reach their neighbours only, in short rows as in long ones."""
+    x = torch.randn(1, 2, 9, width).to(dtype)
+    x[0, 1, 4, 7 : 7 + len(numbers)] = torch.tensor(numbers, dtype=dtype)
+    expected = aten.upsample_bicubic2d.default(x, [13, 2 * width], False)
+    assert expected.isfinite().all() == (not numbers)
+    assert expected.isfinite().sum() > expected.numel() * 0.9
+    check(aten.upsample_bicubic2d.default, x, [13, 2 * width], False)
+
+
 def test_bytes_by_nearest():
     x = torch.randint(0, 255, (1, 3, 4, 4), dtype=torch.uint8)
     check(aten.upsample_nearest2d.default, x, [8, 6])
