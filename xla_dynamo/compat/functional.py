@@ -32,6 +32,11 @@ same_view: Callable[[torch.Tensor, Sequence[Any]], torch.Tensor] = (
 )
 
 
+def view_names(tensor: torch.Tensor) -> list[str]:
+    """How a view came from its base, in order; names that begin as the op: "expand_ViewMeta"."""
+    return [type(step).__name__ for step in view_of(tensor)]
+
+
 def inplace_ops() -> Iterator[Any]:
     """The in-place ops of aten that have a kernel of their own."""
     aten = torch.ops.aten

@@ -31,10 +31,14 @@ def set_option(name: str, value: Any) -> None:
     else:
         _options[name] = value
     if _options != before:
-        for window in device.windows():
-            with window.lock:
+        windows = device.windows()
+        try:
+            for window in windows:
                 execute.cut(window)
-                _forget_programs(window)
+        finally:  # also where an op raises
+            for window in windows:
+                with window.lock:
+                    _forget_programs(window)
 
 
 def _forget_programs(window: Window) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .functional import is_functional, same_view, transformed, view_of
+from .functional import is_functional, same_view, transformed, view_names, view_of
 
 aten = torch.ops.aten
 
@@ -64,7 +64,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     # A view that became a parameter has a gradient that its base has no part in.
     if base is not None and base.requires_grad >= tensor.requires_grad:
         return base if base.dtype is tensor.dtype else base.reshape(-1).view(tensor.dtype)
-    if all(type(step).__name__.startswith(_DENSE) for step in view_of(tensor)):
+    if all(name.startswith(_DENSE) for name in view_names(tensor)):
         return tensor
     raise RuntimeError(
         "as_strided: what the .detach(), .data, .requires_grad_() or .view(dtype) of a part of a "
@@ -90,17 +90,17 @@ _KEEP = (*_DENSE, "expand")
 
 def _beginning(view: torch.Tensor, whole: torch.Tensor) -> int:
     """Where a view begins in the memory of `whole`: the same view of addresses tells."""
-    steps = [(type(step).__name__, step) for step in view_of(view)]
-    if all(name.startswith(_KEEP) for name, _ in steps):
+    names = view_names(view)
+    if all(name.startswith(_KEEP) for name in names):
         return 0
-    other_dtype = any(name.startswith(("view_dtype", "view_as_")) for name, _ in steps)
+    other_dtype = any(name.startswith(("view_dtype", "view_as_")) for name in names)
     if other_dtype or not view.numel():
         raise RuntimeError(
             "as_strided: this view on an xla device (empty, or of another dtype) does not know "
             "where it begins in memory; give storage_offset, or index the tensor instead"
         )
     addresses = torch.arange(whole.numel()).as_strided(whole.shape, whole.stride())
-    return int(same_view(addresses, [step for _, step in steps]).flatten()[0])
+    return int(same_view(addresses, view_of(view)).flatten()[0])
 
 
 def _check(whole: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
