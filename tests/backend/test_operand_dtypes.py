@@ -17,10 +17,10 @@ HALF, LONG, BOOL, COMPLEX = torch.bfloat16, torch.int64, torch.bool, torch.compl
 FLOAT, DOUBLE = torch.float32, torch.float64
 
 REFUSED: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {
-    "mm": (torch.mm, [FLOAT, HALF]),
+    "mm": (torch.mm, [FLOAT, LONG]),
     "matmul": (torch.matmul, [BOOL, LONG]),
     "bools": (torch.mm, [BOOL, BOOL]),
-    "linear": (F.linear, [HALF, FLOAT]),
+    "linear": (F.linear, [BOOL, FLOAT]),
     "bias": (lambda x, y: torch.addmm(y, x, x), [FLOAT, DOUBLE]),
     "convolution": (lambda x, y: F.conv1d(x[None], y[:, :, None]), [FLOAT, LONG]),
     "index_add": (lambda x, y: x.index_add(0, torch.arange(4, device=x.device), y), [FLOAT, LONG]),
@@ -33,7 +33,7 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {
     "gelu": (F.gelu, [LONG]),
     "argmax": (lambda x: x.argmax(0), [BOOL]),
     "hypot": (torch.hypot, [LONG, BOOL]),
-    "layer_norm": (lambda x, y: F.layer_norm(x, (4,), y[0], y[1]), [FLOAT, DOUBLE]),
+    "layer_norm": (lambda x, y: F.layer_norm(x, (4,), y[0], y[1]), [FLOAT, LONG]),
     "negative power": (lambda x: x**-1, [LONG]),
     "subtraction": (torch.sub, [BOOL, BOOL]),
     "remainder by nothing": (lambda x: x % 0, [LONG]),
@@ -72,6 +72,44 @@ def test_refused_as_in_eager(name: str) -> None:
         with pytest.raises(RuntimeError) as raised:
             compiled(*given)
     assert OTHER_WORDS.get(name, expected) in str(raised.value)
+
+
+MIXED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mm": torch.mm,
+    "matmul": lambda x, y: x[None] @ y,
+    "linear": F.linear,
+    "convolution": lambda x, y: F.conv1d(x[None], y[:, :, None]),
+    "index_add": lambda x, y: x.index_add(0, torch.arange(4, device=x.device), y),
+    "index_copy": lambda x, y: x.index_copy(0, torch.arange(4, device=x.device), y),
+    "layer_norm": lambda x, y: F.layer_norm(x, (4,), y[0], y[1]),
+}
+
+
+@pytest.mark.parametrize("dtypes", [(FLOAT, HALF), (HALF, FLOAT), (DOUBLE, FLOAT)], ids=str)
+@pytest.mark.parametrize("name", MIXED)
+def test_floats_of_two_dtypes_as_in_torch_xla(
+    name: str, dtypes: tuple[torch.dtype, torch.dtype]
+) -> None:
+    x, y = _tensors(list(dtypes))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", metrics.FallbackWarning)
+        actual = MIXED[name](x.to("xla:0"), y.to("xla:0")).cpu()
+    assert actual.dtype is x.dtype
+    expected = MIXED[name](x.double(), y.double()).to(x.dtype)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["mm", "matmul", "linear"])
+def test_torch_compile_takes_floats_of_one_dtype(name: str) -> None:
+    given = _tensors([FLOAT, HALF])
+    with pytest.raises(RuntimeError) as eager:
+        MIXED[name](*given)
+    compiled = torch.compile(MIXED[name], backend="xla", dynamic=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", metrics.FallbackWarning)
+        with pytest.raises(RuntimeError) as raised:
+            compiled(*given)
+    assert str(eager.value) in str(raised.value)
 
 
 TAKEN: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {

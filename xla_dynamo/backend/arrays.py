@@ -36,7 +36,7 @@ def compile_arrays(
     donated: positions of arguments that nobody needs afterwards: results take over their memory.
     refused_op: called, at each run, with each op that runs on the CPU.
     """
-    target = Target(device.platform, request.options.matmul_precision)
+    target = Target(device.platform, request.options.matmul_precision, mixes_floats=True)
     refused = refusals.refused_nodes(graph, target)
     if sum(expand(graph, node) for node in refused):
         refused = refusals.refused_nodes(graph, target)

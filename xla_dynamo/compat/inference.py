@@ -95,7 +95,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args, kwargs):
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
-    if operands.refusal(op.func, fake_args, fake_kwargs) is not None:
+    if operands.refusal(op.func, fake_args, fake_kwargs, mixes_floats=True) is not None:
         _raise_as_eager(op, args, kwargs)
     # PyTorch has no shape inference for the gradients of whole products, and wrong ones for some.
     function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or PROMOTING.get(op.func) or op.func

@@ -113,7 +113,7 @@ def reason_unsupported(node: Node, target: Target) -> str | None:
             return f"a tensor of layout {tensor.layout} is not an XLA array"
     if "unresolved" in node.meta or (node.target in _ON_STORAGE and not tensors[0].is_contiguous()):
         return "it addresses memory that XLA does not lay out so"
-    refusal = _dtype_refusal(node, inputs)
+    refusal = _dtype_refusal(node, inputs, target)
     if refusal is not None:
         return f"eager PyTorch refuses its operands: {refusal}"
     if is_native(node):
@@ -125,12 +125,12 @@ def reason_unsupported(node: Node, target: Target) -> str | None:
     return None
 
 
-def _dtype_refusal(node: Node, inputs: list[Any]) -> str | None:
+def _dtype_refusal(node: Node, inputs: list[Any], target: Target) -> str | None:
     dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
     if operands.are_usual(dtypes) or not isinstance(node.target, torch._ops.OpOverload):
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
-    return operands.refusal(node.target, args, kwargs)
+    return operands.refusal(node.target, args, kwargs, mixes_floats=target.mixes_floats)
 
 
 def is_op(node: Node) -> bool:

@@ -102,20 +102,42 @@ _USUAL: dict[str, _Usual] = {
 }
 
 
+# Scripts for torch_xla may multiply float32 by bfloat16; the result has the dtype of the first.
+_MIXED = frozenset(
+    {
+        "aten::convolution",
+        "aten::index_add",
+        "aten::index_copy",
+        "aten::linear",
+        "aten::matmul",
+        "aten::mm",
+        "aten::mv",
+        "aten::native_group_norm",
+        "aten::native_layer_norm",
+    }
+)
+
+
 def are_usual(dtypes: Set[torch.dtype]) -> bool:
     """Whether no op refuses operands of these dtypes: they are one float dtype, or none."""
     return len(dtypes) < 2 and dtypes <= _FLOATS
 
 
-def refusal(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
+def refusal(
+    op: Any, args: Sequence[Any], kwargs: dict[str, Any], *, mixes_floats: bool = False
+) -> str | None:
     """Eager's reason not to compute `op` for tensors of these dtypes; None if it takes them.
 
     args, kwargs: as the op takes them; tensors may be fake. Reads shapes and dtypes, no values.
+    mixes_floats: what torch_xla computes for floats of several dtypes is taken, too.
     """
-    usual = _USUAL.get(op._schema.name)
+    name = op._schema.name
+    usual = _USUAL.get(name)
     if usual is not None:
         chosen = {args[at].dtype for at in usual.positions if _has_tensor(args, at)}
         if len(chosen) < 2 and chosen <= usual.dtypes:
+            return None
+        if mixes_floats and name in _MIXED and chosen <= _FLOATS:
             return None
         return _error(op, args, kwargs, _zeros)
     if torch.Tag.pointwise not in getattr(op, "tags", ()):
