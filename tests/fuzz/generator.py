@@ -51,11 +51,13 @@ class _Growing:
         return one_of(self.draw, range(100)) >= 100 - percent
 
     def run(self, line: str) -> bool:
-        """Run a statement in eager; False if it raises."""
+        """Run a statement in eager; False if it raises, or says that it soon will."""
         trial = dict(self.scope)
         try:
-            exec(line, trial)
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", ".* on expanded tensors is deprecated")
+                exec(line, trial)
+        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, UserWarning):
             return False
         self.scope = trial
         return True

@@ -6,10 +6,10 @@ and float numbers in the range of the integers that they become: there eager's a
 Ties among sorted values are sorted stably, for the same reason. Left out is what eager itself
 gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1),
 of which it has nine digits. Finite are the weights of convolutions (whether a pad of zeros takes
-part in a product with infinity is up to the kernel) and what var_mean takes (eager's mean of an
-infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and
-nobody asks for the bits or the sign of one. No tensor is copied onto memory that it shares.
-Gradients of kthvalue are not taken: which of several equal elements gets them is open. Activations
+part in a product with infinity is up to the kernel), images that are interpolated, for the same
+reason, and what var_mean takes (eager's mean of an infinity is nan or not by its place); no nan is
+in what searchsorted searches by halves, and nobody asks for the bits or the sign of one. No tensor
+is copied onto memory that it shares, and nothing is written that eager only warns of. Gradients of kthvalue are not taken: which of several equal elements gets them is open. Activations
 made of pieces see no nan: their gradients there depend on the place of the element in eager.
 """
 
@@ -271,7 +271,8 @@ PRODUCTS = [
     "F.max_pool1d({f3d}, {step}, padding=0)",
     "F.avg_pool1d({f3d}, {step}, {step}, ceil_mode={flag})",
     "F.adaptive_avg_pool1d({f3d}, {step})",
-    "F.interpolate({f3d}, scale_factor=2.0, mode='linear', align_corners={flag})",
+    "F.interpolate({f3d}.nan_to_num(0, 2, -2), scale_factor=2.0, mode='linear', "
+    "align_corners={flag})",
     "F.interpolate({f3d}, size={parts}, mode='nearest')",
     "F.cross_entropy({f2d}, torch.argmax({f2d} * 2, 1), reduction={loss})",
     "F.scaled_dot_product_attention({f3d}, {f3d}, {f3d}, is_causal={flag})",
