@@ -9,8 +9,9 @@ of which it has nine digits. Finite are the weights of convolutions (whether a p
 part in a product with infinity is up to the kernel), images that are interpolated, for the same
 reason, and what var_mean takes (eager's mean of an infinity is nan or not by its place); no nan is
 in what searchsorted searches by halves, and nobody asks for the bits or the sign of one. No tensor
-is copied onto memory that it shares, and nothing is written that eager only warns of. Gradients of kthvalue are not taken: which of several equal elements gets them is open. Activations
-made of pieces see no nan: their gradients there depend on the place of the element in eager.
+is copied onto memory that it shares, and nothing is written that eager only warns of. Gradients of
+kthvalue are not taken: which of several equal elements gets them is open. Activations made of
+pieces see no nan: their gradients there depend on the place of the element in eager.
 """
 
 from __future__ import annotations
