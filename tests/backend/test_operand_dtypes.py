@@ -36,7 +36,6 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], list[torch.dtype]]] = {
     "layer_norm": (lambda x, y: F.layer_norm(x, (4,), y[0], y[1]), [FLOAT, LONG]),
     "negative power": (lambda x: x**-1, [LONG]),
     "subtraction": (torch.sub, [BOOL, BOOL]),
-    "remainder by nothing": (lambda x: x % 0, [LONG]),
     "bits of floats": (torch.bitwise_and, [FLOAT, FLOAT]),
     "bits of a float": (torch.bitwise_not, [HALF]),
     "divisor of floats": (torch.gcd, [HALF, HALF]),

@@ -3,15 +3,16 @@
 A step is drawn with equal odds from the tables of its family. A template without `=` at its start
 gives a new tensor; those of WRITES change tensors that exist. Integer divisors are kept from zero,
 and float numbers in the range of the integers that they become: there eager's answer is defined.
-Ties among sorted values are sorted stably, for the same reason. Left out is what eager itself
-gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1),
-of which it has nine digits. Finite are the weights of convolutions (whether a pad of zeros takes
-part in a product with infinity is up to the kernel), images that are interpolated, for the same
-reason, and what var_mean takes (eager's mean of an infinity is nan or not by its place); no nan is
-in what searchsorted searches by halves, and nobody asks for the bits or the sign of one. No tensor
-is copied onto memory that it shares, and nothing is written that eager only warns of. Gradients of
-kthvalue are not taken: which of several equal elements gets them is open. Activations made of
-pieces see no nan: their gradients there depend on the place of the element in eager.
+Ties among sorted values are sorted stably, for the same reason. Left out is what eager itself gets
+wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1), of
+which it has nine digits; medians over elements that share memory. Finite are the weights of
+convolutions (whether a pad of zeros takes part in a product with infinity is up to the kernel),
+images that are interpolated, for the same reason, and what var_mean takes (eager's mean of an
+infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and nobody
+asks for the bits or the sign of one. No tensor is copied onto memory that it shares, and nothing is
+written that eager only warns of. Gradients of kthvalue are not taken: which of several equal
+elements gets them is open. Activations made of pieces see no nan: their gradients there depend on
+the place of the element in eager.
 """
 
 from __future__ import annotations
@@ -124,11 +125,11 @@ REDUCTIONS = [
     "torch.argmax({x})",
     "torch.min({x})",
     "torch.aminmax({x}, dim={d}, keepdim={flag})[{bit}]",
-    "torch.median({f}, {d}, {flag})[0]",
+    "torch.median({f}.contiguous(), {d}, {flag})[0]",
     "torch.median({f})",
-    "torch.nanmedian({f}, {d})[0]",
-    "torch.kthvalue({f}.detach(), 1, {d})[0]",
-    "torch.mode({n}, {d})[0]",
+    "torch.nanmedian({f}.contiguous(), {d})[0]",
+    "torch.kthvalue({f}.detach().contiguous(), 1, {d})[0]",
+    "torch.mode({n}.contiguous(), {d})[0]",
     "torch.quantile({f}, {unit}, {d}, keepdim={flag})",
     *(
         f"torch.{name}({{f}}, dim={{ds}}, correction={{small}}, keepdim={{flag}})"

@@ -22,6 +22,7 @@ _COMPLEX = frozenset({torch.complex64, torch.complex128})
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _NUMBERS = _FLOATS | _COMPLEX | _INTEGERS
 _ORDERED = _FLOATS | _INTEGERS
+# Of other dtypes (float8, uint16), eager's CPU lacks ops that XLA has: it is not asked.
 _COMMON = _NUMBERS | {torch.bool}
 
 
@@ -101,7 +102,6 @@ _USUAL: dict[str, _Usual] = {
     ),
 }
 
-
 # Scripts for torch_xla may multiply float32 by bfloat16; the result has the dtype of the first.
 _MIXED = frozenset(
     {
@@ -139,12 +139,12 @@ def refusal(
             return None
         if mixes_floats and name in _MIXED and chosen <= _FLOATS:
             return None
-        return _error(op, args, kwargs, _zeros)
+        return _error(op, args, kwargs, _zeros) if chosen <= _COMMON else None
     if torch.Tag.pointwise not in getattr(op, "tags", ()):
         return None
     leaves, structure = pytree.tree_flatten((list(args), kwargs))
     tensors = {leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)}
-    if tensors <= _FLOATS or not tensors <= _COMMON:  # of rarer dtypes, eager's CPU has fewer ops
+    if tensors <= _FLOATS or not tensors <= _COMMON:
         return None
     return _of_one_element(op, structure, tuple(map(_signature, leaves)))
 
@@ -176,11 +176,15 @@ def _of_one_element(op: Any, structure: Any, signature: tuple[Any, ...]) -> str 
 
 def _one(leaf: Any) -> Any:
     # Ones: integers are not divided by them in vain.
-    return torch.ones(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, _One) else leaf
+    if not isinstance(leaf, _One):
+        return leaf
+    return torch.ones(leaf.shape, dtype=leaf.dtype, device="cpu")
 
 
 def _zeros(leaf: Any) -> Any:
-    return torch.zeros(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return torch.zeros(leaf.shape, dtype=leaf.dtype, device="cpu")
 
 
 def _error(op: Any, args: Any, kwargs: Any, real: Callable[[Any], Any]) -> str | None:
