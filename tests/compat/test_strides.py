@@ -152,3 +152,32 @@ def test_as_strided_after_an_in_place_transpose() -> None:
         return [x, part]
 
     assert_same(run(XLA), run("cpu"))
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("shape", [(3, 4), (7, 2), (3, 3), (3, 3, 3), (0, 2), (4,)], ids=str)
+def test_fill_diagonal_of_a_part(shape: tuple[int, ...], wrap: bool) -> None:
+    def run(device: Any) -> object:
+        whole = _rows(device, 2, *shape)
+        part = whole[1]
+        try:
+            assert part.fill_diagonal_(-1, wrap) is part
+        except RuntimeError as error:
+            return str(error)
+        return [whole, part]
+
+    if len(shape) == 1:
+        assert run(XLA) == run("cpu")
+    else:
+        assert_same(run(XLA), run("cpu"))
+
+
+def test_gradient_of_fill_diagonal_of_a_part() -> None:
+    def run(device: Any) -> list[Tensor | None]:
+        x = _rows(device, 4, 3).requires_grad_()
+        y = x * 2
+        y[1:].fill_diagonal_(5.0)
+        (y * y).sum().backward()
+        return [x.grad, y.detach()]
+
+    assert_same(run(XLA), run("cpu"))

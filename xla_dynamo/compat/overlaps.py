@@ -25,6 +25,7 @@ _SAME = frozenset(["conj_physical", "fill", "threshold", "zero"])
 # In-place ops that change what a tensor is a view of, not numbers; the start of their names.
 _NOT_WRITES = ("_coalesced", "_mkldnn", "_resize", "as_strided", "copy_sparse", "detach", "resize")
 _NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
+_NOT_WRITES += ("fill_diagonal_",)  # it addresses memory: see strided
 
 
 def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:

@@ -2,11 +2,13 @@
 
 as_strided's strides and offset address memory. A recorded view has none; the tensor that it is a
 view of is dense, so that there, with its dimensions in the order of memory, they mean what they
-mean in eager PyTorch. A `.view()` that strides do not allow is a copy.
+mean in eager PyTorch. A `.view()` that strides do not allow is a copy. fill_diagonal_ is here, for
+PyTorch's kernel is as_strided from where the memory begins.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,7 +57,23 @@ def register_strided(
             raise
 
     library.impl("as_strided", as_strided)
+    library.impl("fill_diagonal_", _fill_diagonal)
     library.impl("view", view)
+
+
+def _fill_diagonal(tensor: torch.Tensor, value: complex, wrap: bool = False) -> torch.Tensor:
+    """By a view of the diagonal, or by a mask: PyTorch's kernel asks a view where it begins."""
+    rows, *others = tensor.shape or (1,)
+    torch.empty(tensor.shape, device="meta").fill_diagonal_(0)  # raises eager's errors
+    if len(others) == 1 and not (wrap and rows > others[0]):
+        tensor.diagonal().fill_(value)
+        return tensor
+    places = [torch.arange(n, device=tensor.device) for n in tensor.shape]
+    if len(others) == 1:
+        places[0] = places[0] % (others[0] + 1)  # one row is left out between two diagonals
+    first, *rest = torch.meshgrid(*places, indexing="ij")
+    mask = functools.reduce(torch.logical_and, [first == other for other in rest])
+    return tensor.masked_fill_(mask, value)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
