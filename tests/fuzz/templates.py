@@ -27,12 +27,13 @@ _OF_POSITIVE = "sqrt rsqrt log log2 log10 log1p reciprocal lgamma digamma acosh 
 
 UNARY = [
     *(f"torch.{name}({{x}})" for name in ("neg", "abs", "sign", "square", "logical_not", "clone")),
-    *(f"torch.{name}({{x}})" for name in ("relu", "isnan", "isfinite", "signbit", "positive")),
+    *(f"torch.{name}({{x}})" for name in ("relu", "isnan", "isfinite", "positive")),
     *(f"torch.{name}({{x}})" for name in _MATHS.split()),
     *(f"F.{name}({{f}})" for name in _ACTIVATIONS.split()),
     *(f"F.{name}({{f}}.nan_to_num(0, inf, -inf))" for name in _PIECEWISE.split()),
     *(f"torch.{name}({{x}}.abs() + {{p}})" for name in _OF_POSITIVE.split()),
     *(f"torch.{name}({{f}}.tanh() * 0.75)" for name in ("asin", "acos", "atanh", "erfinv")),
+    "torch.signbit({x}.nan_to_num())",
     "torch.round({f}, decimals={small})",
     "torch.polygamma(2, {f}.abs() + {p})",
     "torch.bitwise_not({n})",
@@ -267,8 +268,9 @@ PRODUCTS = [
     "torch.cdist({f2d}, {f2d} + {p})",
     "torch.bmm({f3d}, {f3d}.mT)",
     "torch.baddbmm({s2}, {f3d}, {f3d}.mT)",
-    "F.conv1d({f3d}, {f3d}[:, :, :2].nan_to_num(0, 2, -2), padding=1)",
-    "F.conv1d({f3d}, {f3d}.transpose(0, 1)[:1, :1].expand({f3d}.shape[1], 1, -1).nan_to_num(0), "
+    "F.conv1d({f3d}.nan_to_num(0, 2, -2), {f3d}[:, :, :2].nan_to_num(0, 2, -2), padding=1)",
+    "F.conv1d({f3d}.nan_to_num(0, 2, -2), "
+    "{f3d}.transpose(0, 1)[:1, :1].expand({f3d}.shape[1], 1, -1).nan_to_num(0, 2, -2), "
     "groups={f3d}.shape[1], padding={step})",
     "F.max_pool1d({f3d}, {step}, padding=0)",
     "F.avg_pool1d({f3d}, {step}, {step}, ceil_mode={flag})",
