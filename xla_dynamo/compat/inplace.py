@@ -19,6 +19,7 @@ from xla_dynamo.backend.foreach import FOREACH
 from . import functional, inference
 from .ops import Op, describe
 from .overlaps import Slow, Straight, careful, loses_writes, register_overlaps, share_memory
+from .replaced import REPLACED, register_replaced
 from .values import Leaf, Meta, Value
 
 aten = torch.ops.aten
@@ -131,7 +132,8 @@ def register_inplace(library: torch.library.Library, slow: Slow, straight: Strai
         if op is not None:
             known.add(_register(library, op, form, _many, ways))
     _apart.register()
-    register_overlaps(library, known, slow, straight)
+    register_replaced(library, slow)
+    register_overlaps(library, known | REPLACED, slow, straight)
 
 
 def _register(

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.lowering import operands
+
 from . import functional
 
 Slow = Callable[..., Any]
@@ -25,7 +27,6 @@ _SAME = frozenset(["conj_physical", "fill", "threshold", "zero"])
 # In-place ops that change what a tensor is a view of, not numbers; the start of their names.
 _NOT_WRITES = ("_coalesced", "_mkldnn", "_resize", "as_strided", "copy_sparse", "detach", "resize")
 _NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
-_NOT_WRITES += ("fill_diagonal_",)  # it addresses memory: see strided
 
 
 def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
@@ -89,6 +90,13 @@ def _writes(op: Any) -> bool:
     return not renames and first.alias_info is not None and first.alias_info.is_write
 
 
+def _refuse_dtypes(op: Any, target: torch.Tensor, args: Any, kwargs: Any) -> None:
+    """Raise eager's error for a result that its target's dtype cannot hold."""
+    reason = operands.refusal(op, (target, *args), kwargs)
+    if reason is not None:
+        raise RuntimeError(reason)
+
+
 def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
     """The kernel of an in-place op that goes PyTorch's way, on what its target shares memory with.
 
@@ -103,6 +111,8 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
         nonlocal plain
         if not functional.is_functional(target):
             return slow(op, (target, *args), kwargs)
+        if not target.is_floating_point():
+            _refuse_dtypes(op, target, args, kwargs)
         ordinary = functional.is_base(target) and not functional.transformed()
         if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
             plain = plain or straight(op)

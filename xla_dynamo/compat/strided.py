@@ -2,13 +2,11 @@
 
 as_strided's strides and offset address memory. A recorded view has none; the tensor that it is a
 view of is dense, so that there, with its dimensions in the order of memory, they mean what they
-mean in eager PyTorch. A `.view()` that strides do not allow is a copy. fill_diagonal_ is here, for
-PyTorch's kernel is as_strided from where the memory begins.
+mean in eager PyTorch. A `.view()` that strides do not allow is a copy.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,23 +55,7 @@ def register_strided(
             raise
 
     library.impl("as_strided", as_strided)
-    library.impl("fill_diagonal_", _fill_diagonal)
     library.impl("view", view)
-
-
-def _fill_diagonal(tensor: torch.Tensor, value: complex, wrap: bool = False) -> torch.Tensor:
-    """By a view of the diagonal, or by a mask: PyTorch's kernel asks a view where it begins."""
-    rows, *others = tensor.shape or (1,)
-    torch.empty(tensor.shape, device="meta").fill_diagonal_(0)  # raises eager's errors
-    if len(others) == 1 and not (wrap and rows > others[0]):
-        tensor.diagonal().fill_(value)
-        return tensor
-    places = [torch.arange(n, device=tensor.device) for n in tensor.shape]
-    if len(others) == 1:
-        places[0] = places[0] % (others[0] + 1)  # one row is left out between two diagonals
-    first, *rest = torch.meshgrid(*places, indexing="ij")
-    mask = functools.reduce(torch.logical_and, [first == other for other in rest])
-    return tensor.masked_fill_(mask, value)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -104,6 +86,11 @@ _WHOLE = ("_reshape", "_unsafe_view", "alias", "detach", "lift", "squeeze", "uns
 _DENSE = (*_WHOLE, "permute", "t_", "transpose")
 # Views that begin where what they are a view of begins.
 _KEEP = (*_DENSE, "expand")
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has all elements of its memory, in their order."""
+    return tensor.is_contiguous() and all(n.startswith(_WHOLE) for n in view_names(tensor))
 
 
 def _beginning(view: torch.Tensor, whole: torch.Tensor) -> int:
