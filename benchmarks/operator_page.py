@@ -28,19 +28,27 @@ gradients are timed without the forward. Indices are int64 here, and int32 in JA
 """
 _NANS = "PyTorch counts every NaN among the largest, and to look for one reads the input once more"
 _SCORES = "the backward computes scores again, from what PyTorch's flash attention saves"
+_INT64 = "indices of int64 are twice the bytes, and most of what is read"
 _UNKNOWN = "no reason is known"
 # Why a case is above the limit: "family: name, what" -> reason.
 NOTES: dict[str, str] = {
     "matrix products: linear on 3-d, gradient of 1, 2, 3": (
         "XLA:CPU runs the product for the weight, over rows of both operands, in a slower kernel"
     ),
-    "attention: causal, forward and gradients": _SCORES,
-    "attention: grouped queries, forward and gradients": _SCORES,
+    **{
+        f"attention: {mask}, forward and gradients": _SCORES
+        for mask in ("full", "causal", "additive mask", "grouped queries")
+    },
     "sorting: topk 50, forward": _NANS,
     "sorting: topk 50, forward and gradients": _NANS,
     "sorting: topk 1, forward": _NANS,
-    "indexing: x[i, j], forward": "indices of int64 are twice the bytes, and most of what is read",
+    "indexing: x[i, j], forward": _INT64,
+    "indexing: gather, forward": _INT64,
     "scans: cummax, forward": "positions are int64, twice the bytes of JAX's",
+    "interpolation: bicubic x2, forward": (
+        "XLA:CPU makes one loop of both axes, and adds the taps of one again for each tap of the "
+        "other; a product by a matrix, as in JAX, spreads infinities over whole rows"
+    ),
 }
 
 
