@@ -5,7 +5,7 @@ gives a new tensor; those of WRITES change tensors that exist. Integer divisors 
 and float numbers in the range of the integers that they become: there eager's answer is defined.
 Ties among sorted values are sorted stably, for the same reason. Left out is what eager itself gets
 wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1), of
-which it has nine digits; medians over elements that share memory. Finite are the weights of
+which it has nine digits; medians over elements that share memory. Finite are images and weights of
 convolutions (whether a pad of zeros takes part in a product with infinity is up to the kernel),
 images that are interpolated, for the same reason, and what var_mean takes (eager's mean of an
 infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and nobody

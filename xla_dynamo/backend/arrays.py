@@ -36,10 +36,10 @@ def compile_arrays(
     donated: positions of arguments that nobody needs afterwards: results take over their memory.
     refused_op: called, at each run, with each op that runs on the CPU.
     """
-    target = Target(device.platform, request.options.matmul_precision, mixes_floats=True)
-    refused = refusals.refused_nodes(graph, target)
+    target = Target(device.platform, request.options.matmul_precision)
+    refused = refusals.refused_nodes(graph, target, mixes_floats=True)
     if sum(expand(graph, node) for node in refused):
-        refused = refusals.refused_nodes(graph, target)
+        refused = refusals.refused_nodes(graph, target, mixes_floats=True)
     if refused:
         refusals.report(refused, request.options)
         return _in_parts(graph, refused, request, device, refused_op)

@@ -14,12 +14,15 @@ from .lowering.source import location_of
 from .options import Options
 
 
-def refused_nodes(graph: Graph, target: Target) -> dict[Node, str]:
-    """The nodes of a graph with static shapes that cannot be lowered for `target`, and why."""
+def refused_nodes(graph: Graph, target: Target, *, mixes_floats: bool = False) -> dict[Node, str]:
+    """The nodes of a graph with static shapes that cannot be lowered for `target`, and why.
+
+    mixes_floats: floats of several dtypes may be multiplied, as torch_xla allows.
+    """
     refused = {}
     for node in graph.nodes:
         if is_op(node):
-            reason = reason_unsupported(node, target)
+            reason = reason_unsupported(node, target, mixes_floats=mixes_floats)
             if reason is not None:
                 refused[node] = reason
     return refused

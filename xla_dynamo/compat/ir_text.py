@@ -146,7 +146,7 @@ def _lowered(window: Window, wanted: Sequence[int]) -> tuple[Lowered, str]:
     builder = graph.build(path, window.inputs)
     builder.close(wanted)
     target = Target(execute.device_of(window).platform, options.parse(None, None).matmul_precision)
-    for node in refusals.refused_nodes(builder.graph, target):
+    for node in refusals.refused_nodes(builder.graph, target, mixes_floats=True):
         expand(builder.graph, node)
     name = f"IrToHlo.{len(builder.graph.nodes)}"
     return launch.lower(builder.graph, target, keep_text=True), name

@@ -35,9 +35,8 @@ def _equal(op: Op, args: Any, kwargs: Any) -> bool:
 @handles(aten.allclose.default)
 def _allclose(op: Op, args: Any, kwargs: Any) -> bool:
     empty = [torch.empty(0, dtype=x.dtype) for x in args[:2]]
-    torch.allclose(
-        empty[0], empty[1], *args[2:], **kwargs
-    )  # raises where eager refuses dtypes or tolerances
+    # Raises where eager refuses dtypes or tolerances.
+    torch.allclose(empty[0], empty[1], *args[2:], **kwargs)
     return _all(_is_close(*args, **kwargs))
 
 

@@ -104,8 +104,11 @@ def lower_graph(
     return Lowered(linked, torch_dialect)
 
 
-def reason_unsupported(node: Node, target: Target) -> str | None:
-    """Why `node` cannot be lowered for `target`, or None if it can."""
+def reason_unsupported(node: Node, target: Target, *, mixes_floats: bool = False) -> str | None:
+    """Why `node` cannot be lowered for `target`, or None if it can.
+
+    mixes_floats: see `operands.refusal`.
+    """
     inputs = [operand.meta.get("val") for operand in node.all_input_nodes]
     tensors = [v for v in (*inputs, *output_values(node)) if isinstance(v, torch.Tensor)]
     for tensor in tensors:
@@ -113,7 +116,7 @@ def reason_unsupported(node: Node, target: Target) -> str | None:
             return f"a tensor of layout {tensor.layout} is not an XLA array"
     if "unresolved" in node.meta or (node.target in _ON_STORAGE and not tensors[0].is_contiguous()):
         return "it addresses memory that XLA does not lay out so"
-    refusal = _dtype_refusal(node, inputs, target)
+    refusal = _dtype_refusal(node, inputs, mixes_floats)
     if refusal is not None:
         return f"eager PyTorch refuses its operands: {refusal}"
     if is_native(node):
@@ -125,12 +128,12 @@ def reason_unsupported(node: Node, target: Target) -> str | None:
     return None
 
 
-def _dtype_refusal(node: Node, inputs: list[Any], target: Target) -> str | None:
+def _dtype_refusal(node: Node, inputs: list[Any], mixes_floats: bool) -> str | None:
     dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
     if operands.are_usual(dtypes) or not isinstance(node.target, torch._ops.OpOverload):
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
-    return operands.refusal(node.target, args, kwargs, mixes_floats=target.mixes_floats)
+    return operands.refusal(node.target, args, kwargs, mixes_floats=mixes_floats)
 
 
 def is_op(node: Node) -> bool:

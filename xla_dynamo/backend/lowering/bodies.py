@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -32,15 +32,10 @@ _JAX_PRECISION = {"highest": "highest", "high": "high", "medium": "default"}
 
 @dataclass(frozen=True)
 class Target:
-    """What a program is lowered for: a JAX platform name and the float32 matmul precision.
-
-    mixes_floats: products of floats of several dtypes are computed, which eager refuses; their
-        bodies are as ever.
-    """
+    """What a program is lowered for: a JAX platform name and the float32 matmul precision."""
 
     platform: str
     matmul_precision: MatmulPrecision = "highest"
-    mixes_floats: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
