@@ -52,6 +52,44 @@ def test_bytes(mode: str, how: str, dynamic: bool) -> None:
         torch.testing.assert_close(compiled(x), resize(x), rtol=0, atol=0)
 
 
+NAMES = ["upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d"]
+
+
+@pytest.mark.parametrize("functions", [torch._C._nn, torch.ops.aten])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", [*NAMES, "upsample_bicubic2d", "_upsample_bilinear2d_aa"])
+@pytest.mark.parametrize("scales", [(2.3, 4.7), (0.9, 1.1), (None, None)])
+def test_aten_ops(name: str, functions: object, scales: tuple[float | None, float | None]) -> None:
+    """Scales that lead beyond the image read its last row, not the beginning of the next one."""
+    x = torch.randn(2, 3, 2, 2, requires_grad=True)
+    settings = () if "nearest" in name else (False,)
+    assert_like_eager(lambda x: getattr(functions, name)(x, [6, 10], *settings, *scales), x)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "upsample_bicubic2d"])
+def test_aten_ops_by_factors(name: str) -> None:
+    x = torch.randn(2, 3, 4, 5, requires_grad=True)
+    settings = () if "nearest" in name else (False,)
+    op = getattr(torch.ops.aten, name).vec
+    assert_like_eager(lambda x: op(x, None, *settings, [1.7, 2.0]), x)
+
+
+def test_an_index_of_a_decomposition_may_be_out_of_range() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    rows, columns = torch.tensor([0, 1, 3, -1]), torch.tensor([4, 9, 1, -2])
+    values = torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    def read(x: Tensor) -> Tensor:
+        return torch.ops.aten._unsafe_index(x, [rows, columns])
+
+    def write(x: Tensor) -> Tensor:
+        return torch.ops.aten._unsafe_index_put(x, [rows, columns], values)
+
+    want = x.clone()
+    want[[0, 1, 2, 2], [3, 3, 1, 2]] = values
+    assert torch.compile(read, backend="xla")(x).tolist() == [3.0, 7.0, 9.0, 10.0]
+    assert torch.compile(write, backend="xla")(x).tolist() == want.tolist()
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float64])

@@ -129,7 +129,33 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
+def _whole(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    """A call of the aten op itself, past the kernels that take it apart."""
+
+    def resize(*args: Any, **kwargs: Any) -> Tensor:
+        x: Tensor = args[0] if args else kwargs["input" if "input" in kwargs else "self"]
+        if 0 in x.shape or not _differentiable(op, x, ()):
+            return call(*args, **kwargs)
+        with no_python_dispatcher(), _BelowAutograd():
+            return call(*args, **kwargs)
+
+    return resize
+
+
+def _calls(op: torch._ops.OpOverload) -> list[Any]:
+    """What a program may call to get the aten op."""
+    functions: Any = torch._C._nn  # type: ignore[attr-defined]
+    name = op._schema.name.removeprefix("aten::")
+    packet = getattr(aten, name)
+    return [packet, packet.default, packet.vec, getattr(functions, name)]
+
+
 _REPLACEMENTS: dict[object, Callable[..., Tensor]] = {
+    **{
+        call: _whole(call, op)
+        for op in (*_NEAREST.values(), *_SMOOTH.values())
+        for call in _calls(op)
+    },
     functional.interpolate: interpolate,
     functional.upsample: upsample,
     functional.upsample_nearest: upsample_nearest,

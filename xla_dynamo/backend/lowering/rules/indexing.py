@@ -71,7 +71,7 @@ def joined(x: jax.Array, key: Any) -> tuple[jax.Array, tuple[Any, ...]] | None:
     return merged, (*key[:first], place, *key[last:])
 
 
-@lower(aten.index.Tensor, aten._unsafe_index.Tensor)
+@lower(aten.index.Tensor)
 def index(x: jax.Array, indices: Indices) -> jax.Array:
     key = advanced_key(indices)
     one = joined(x, key)
@@ -83,6 +83,19 @@ def index(x: jax.Array, indices: Indices) -> jax.Array:
     )
 
 
+def clamped(x: jax.Array, indices: Indices) -> Indices:
+    """Indices of PyTorch's decompositions: they may be out of range, and mean the next in range."""
+    return [
+        None if index is None else jnp.clip(index, -size, size - 1)
+        for index, size in zip(indices, x.shape, strict=False)
+    ]
+
+
+@lower(aten._unsafe_index.Tensor)
+def unsafe_index(x: jax.Array, indices: Indices) -> jax.Array:
+    return index(x, clamped(x, indices))
+
+
 @lower(aten._unsafe_masked_index.default)
 def unsafe_masked_index(x: jax.Array, mask: jax.Array, indices: Indices, fill: float) -> jax.Array:
     given = dict(enumerate(indices))
@@ -90,11 +103,11 @@ def unsafe_masked_index(x: jax.Array, mask: jax.Array, indices: Indices, fill: f
         # Nothing can be read. XLA refuses a gather from an empty dimension, so give it one row.
         shape = [size if given.get(dim) is None else 1 for dim, size in enumerate(x.shape)]
         x = jnp.full(shape, fill, x.dtype)
-    clamped = [
+    inside = [
         None if index is None else jnp.clip(index, 0, size - 1)
         for index, size in zip(indices, x.shape, strict=False)
     ]
-    return jnp.where(mask, take(x, advanced_key(clamped)), jnp.asarray(fill, x.dtype))
+    return jnp.where(mask, take(x, advanced_key(inside)), jnp.asarray(fill, x.dtype))
 
 
 @lower(aten.index_select.default)

@@ -21,7 +21,7 @@ from ..dtypes import accumulation
 from ..registry import Unsupported, lower
 from ._dims import along, at_least_1d, axis
 from ._promotion import cast, is_inexact
-from .indexing import Indices, advanced_key, element_wise, is_mask, joined, narrowed
+from .indexing import Indices, advanced_key, clamped, element_wise, is_mask, joined, narrowed
 
 aten = torch.ops.aten
 
@@ -45,13 +45,20 @@ _SCATTERS = {
 _ON_BOOLS = {"add": "max", "multiply": "min"}
 
 
-@lower(aten.index_put.default, aten._unsafe_index_put.default)
+@lower(aten.index_put.default)
 def index_put(
     x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool = False
 ) -> jax.Array:
     if any(is_mask(index) for index in indices):
         return _put_masked(x, indices, values, accumulate)
     return _update(x, advanced_key(indices), values, "add" if accumulate else None)
+
+
+@lower(aten._unsafe_index_put.default)
+def unsafe_index_put(
+    x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool = False
+) -> jax.Array:
+    return index_put(x, clamped(x, indices), values, accumulate)
 
 
 @lower(aten._index_put_impl.default)
@@ -71,12 +78,8 @@ def unsafe_masked_index_put_accumulate(
 ) -> jax.Array:
     if x.size == 0:
         return x
-    clamped = [
-        None if index is None else jnp.clip(index, -size, size - 1)
-        for index, size in zip(indices, x.shape, strict=False)
-    ]
     values = jnp.where(mask, values, jnp.zeros((), values.dtype))
-    return _update(x, advanced_key(clamped), values, "add")
+    return _update(x, advanced_key(clamped(x, indices)), values, "add")
 
 
 @lower(aten.index_copy.default)
