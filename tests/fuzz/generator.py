@@ -196,7 +196,27 @@ def _step(growing: _Growing, templates: list[str]) -> str | None:
         text = fill(growing.draw, template, tensors, growing.single)
     except Unfit:
         return None
-    return text if templates is WRITES else f"t{len(growing.tensors)} = {text}"
+    if templates is not WRITES:
+        return f"t{len(growing.tensors)} = {text}"
+    return text if _ordered(text, tensors) else None
+
+
+def _ordered(text: str, tensors: dict[str, Tensor]) -> bool:
+    """Whether what a step writes does not depend on the order in which eager reads and writes."""
+    names = dict.fromkeys(re.findall(r"\b[tx]\d+[vw]?\b", text))
+    named = [tensors[name] for name in names if name in tensors]  # others are made here
+    if ".clone()" not in text and any(map(_partly_share, named, named[1:] + named[:1])):
+        return False
+    repeated = any(0 in tensor.stride() for tensor in named)
+    return not (repeated and ".tril_" in text)  # which alone does not refuse such memory
+
+
+def _partly_share(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors may have some elements in common, but are not the same view."""
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+        return False
+    views = [(t.data_ptr(), t.shape, t.stride()) for t in (one, other)]
+    return one.numel() > 0 and other.numel() > 0 and views[0] != views[1]
 
 
 def _overlaps(tensor: Tensor) -> bool:

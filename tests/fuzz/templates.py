@@ -9,8 +9,9 @@ which it has nine digits; medians over elements that share memory. Finite are im
 convolutions (whether a pad of zeros takes part in a product with infinity is up to the kernel),
 images that are interpolated, for the same reason, and what var_mean takes (eager's mean of an
 infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and nobody
-asks for the bits or the sign of one. No tensor is copied onto memory that it shares, and nothing is
-written that eager only warns of. Gradients of kthvalue are not taken: which of several equal
+asks for the bits or the sign of one. Nothing is written to memory that a step reads through another
+view, or that is there twice, or that eager only warns of. An empty tensor's strides, which PyTorch
+infers wrongly, decide about no view. Gradients of kthvalue are not taken: which of several equal
 elements gets them is open. Activations made of pieces see no nan: their gradients there depend on
 the place of the element in eager.
 """
@@ -184,7 +185,7 @@ VIEWS = [
     "{x}.unflatten({d}, (1, -1))",
     "{x}.detach()",
     "{x}.contiguous()",
-    "{x}.nan_to_num().view(torch.int64)",
+    "{x}.nan_to_num().clone(memory_format=torch.contiguous_format).view(torch.int64)",
 ]
 
 MOVES = [
