@@ -9,6 +9,8 @@ import torch
 import torch_xla  # noqa: F401
 from torch import Tensor
 
+import xla_dynamo
+
 from .lockstep import assert_lockstep
 
 prims = torch.ops.prims
@@ -37,3 +39,19 @@ def test_a_write_to_a_view_reaches_its_base(name: str) -> None:
 
 def test_copy_to() -> None:
     assert_lockstep(lambda x, y: (prims.copy_to(x, y), x), torch.zeros(2, 3), torch.ones(2, 3))
+
+
+def test_ops_that_stand_for_others_are_traced_at_a_barrier() -> None:
+    """A barrier comes from below a kernel, where PyTorch leaves out functionalization."""
+    import torch.ao.quantization.fx._decomposed
+
+    x = torch.arange(-3, 3, dtype=torch.int8)
+    dequantize = torch.ops.quantized_decomposed.dequantize_per_tensor.default
+    xla_dynamo.reset_metrics()
+    for device in ("cpu", "xla:0"):
+        got = dequantize(x.to(device), 0.1, 2, -128, 127, torch.int8).cpu()
+        torch.testing.assert_close(got, (x - 2) * 0.1)
+        assert torch.ops.prims.prod(torch.full((2, 3), 2.0, device=device), (0, 1)).item() == 64
+        v, m = torch.ones(3, device=device), torch.ones(3, 4, device=device)
+        assert torch.matmul(v, m).tolist() == [3.0] * 4
+    assert not [name for name in xla_dynamo.counters() if name.startswith("fallback")]

@@ -19,7 +19,7 @@ from xla_dynamo import interrupts
 from xla_dynamo.backend import arrays, culprits
 from xla_dynamo.backend.runtime import pjrt
 
-from . import explain, graph, inference, metrics
+from . import explain, functional, graph, inference, metrics
 from .trie import State
 from .values import Array
 from .window import Window
@@ -88,7 +88,7 @@ def _compile_window(
         return Program(run, inputs, vectors, seeds, tuple(live), watch)
     culprits.number(builder.graph.nodes)
     request = explain.request(window, (live, dead))
-    with metrics.timed("CompileTime"):
+    with metrics.timed("CompileTime"), functional.outermost():
         compiled = arrays.compile_arrays(
             builder.graph, request, device, donated, metrics.count_fallback
         )
