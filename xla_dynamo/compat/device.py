@@ -25,6 +25,7 @@ from .composites import register_composites
 from .factories import register_factories
 from .fourier import register_fourier
 from .inplace import register_inplace
+from .outs import register_outs
 from .primitives import register_primitives
 from .sequences import register_sequences
 from .strided import register_strided
@@ -49,6 +50,7 @@ def install() -> None:
     _libraries.append(autograd)
     register_composites(library, autograd, _keep_whole, _below_autograd)
     register_inplace(autograd, _redispatch, _straight)
+    register_outs(autograd, _redispatch)
     register_sequences(autograd)
     register_fourier(autograd, _redispatch)
     register_strided(autograd, _redispatch, _straight)
@@ -133,7 +135,8 @@ def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
     if functional.transformed():
         return op.redispatch(_keys(op, functional.TRANSFORMED), *args, **kwargs)
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
-    real = any(functional.is_functional(t) for t in (*tensors, *args[1:]) if _is_tensor(t))
+    given = (*tensors, *args[1:], *kwargs.values())
+    real = any(functional.is_functional(t) for t in given if _is_tensor(t))
     return op.redispatch(_keys(op, _Key.Functionalize if real else _Key.Python), *args, **kwargs)
 
 

@@ -6,6 +6,8 @@ Private API of torch, met here alone; seen on 2.13 (and, as a prototype, on 2.9 
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -37,16 +39,29 @@ def view_names(tensor: torch.Tensor) -> list[str]:
     return [type(step).__name__ for step in view_of(tensor)]
 
 
-def inplace_ops() -> Iterator[Any]:
-    """The in-place ops of aten that have a kernel of their own."""
+def _ops_of_aten(chosen: Callable[[str], bool] = bool) -> Iterator[Any]:
+    """Ops of aten with a chosen name that PyTorch does not make of others."""
     aten = torch.ops.aten
     for full in _torch._C._dispatch_get_all_op_names():
         name, _, overload = full.removeprefix("aten::").partition(".")
-        if full.startswith("aten::") and name.endswith("_") and not name.startswith("__"):
+        if full.startswith("aten::") and chosen(name):
             op = getattr(getattr(aten, name), overload or "default", None)
             key = torch._C.DispatchKey.CompositeImplicitAutograd
             if op is not None and not op.has_kernel_for_dispatch_key(key):
                 yield op
+
+
+def inplace_ops() -> Iterator[Any]:
+    """The in-place ops of aten that have a kernel of their own."""
+    return _ops_of_aten(lambda name: name.endswith("_") and not name.startswith("__"))
+
+
+def out_ops() -> Iterator[Any]:
+    """Ops of aten with out= that Python's functions have and that have a kernel of their own."""
+    for op in _ops_of_aten():
+        public = torch.Tag.generated not in op.tags or op._schema.name.endswith("_copy")
+        if public and any(argument.is_out for argument in op._schema.arguments):
+            yield op
 
 
 def transformed() -> bool:
@@ -68,5 +83,38 @@ def honouring_lazy_bits() -> Iterator[None]:
     for key in _LAZY_BITS:
         excluded = excluded.remove(key)
     included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded):
+        yield
+
+
+_MODES = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+
+
+@functools.cache
+def _initial() -> tuple[Any, Any]:
+    """The keys that dispatch takes in and leaves out where no kernel is running."""
+    found: list[tuple[Any, Any]] = []
+
+    def read() -> None:
+        included = torch._C._dispatch_tls_local_include_set()
+        found.append((included, torch._C._dispatch_tls_local_exclude_set()))
+
+    fresh = threading.Thread(target=read)  # no other place is known to be outside
+    fresh.start()
+    fresh.join()
+    return found[0]
+
+
+@contextlib.contextmanager
+def outermost() -> Iterator[None]:
+    """Ops in the block are dispatched as if they were called outside any kernel.
+
+    A barrier may come from below a kernel in Python, where PyTorch leaves out functionalization.
+    """
+    included, excluded = _initial()
+    current = torch._C._dispatch_tls_local_include_set()
+    for key in _MODES:  # a mode that is entered when another is active does not add them
+        if current.has(key):
+            included = included.add(key)
     with torch._C._ForceDispatchKeyGuard(included, excluded):
         yield

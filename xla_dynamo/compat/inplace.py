@@ -15,12 +15,13 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.foreach import FOREACH
+from xla_dynamo.backend.lowering import operands
 
-from . import functional, inference
 from .ops import Op, describe
-from .overlaps import Slow, Straight, careful, loses_writes, register_overlaps, share_memory
+from .overlaps import Slow, Straight, careful, register_overlaps
 from .replaced import REPLACED, register_replaced
-from .values import Leaf, Meta, Value
+from .updates import Unfit, argument, compute, leaf_of, store
+from .values import Meta
 
 aten = torch.ops.aten
 
@@ -68,11 +69,6 @@ _TAKE_NUMBERS = {
     aten.mul_.Tensor,
     aten.sub_.Tensor,
 }
-
-_unfunctional = functional.unwrapped
-_is_functional = functional.is_functional
-_sync = functional.sync
-_commit = functional.commit
 
 
 class _Apart:
@@ -156,10 +152,6 @@ def _register(
     return full
 
 
-class _Unfit(Exception):
-    """An argument that the fast way does not take."""
-
-
 def _one(op: Op, args: Any, kwargs: Any) -> bool:
     """Update `args[0]` by one op; False if it has to go the usual way."""
     return _update(op, (args[0],), args, kwargs)
@@ -173,36 +165,20 @@ def _many(op: Op, args: Any, kwargs: Any) -> bool:
 def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
     try:
         grad = torch.is_grad_enabled()
-        leaves = [_leaf(target, grad) for target in targets]
+        leaves = [leaf_of(target, grad) for target in targets]
         listed = type(args[0]) is list
-        inside = [leaves if listed else leaves[0], *[_argument(a, grad) for a in args[1:]]]
-        named = {name: _argument(value, grad) for name, value in kwargs.items()} if kwargs else {}
-    except _Unfit:
+        inside = [leaves if listed else leaves[0], *[argument(a, grad) for a in args[1:]]]
+        named = {name: argument(value, grad) for name, value in kwargs.items()} if kwargs else {}
+    except Unfit:
         return False
-    if not leaves:
+    values = compute(op, targets, leaves, inside, named)
+    if values is None:
         return False
-    if not all(map(functional.is_base, targets)) and any(map(loses_writes, targets)):
-        return False
-    if len(leaves) > 1 and share_memory(targets):
-        return False
-    window = leaves[0].value.home
-    for leaf in leaves:  # every other mix of devices is an error that the usual way explains
-        if leaf.value.home is not window:
-            return False
-    made = window.record_values(op, inside, named)
-    if made is inference.EAGER:
-        return False
-    values: list[Value] = made if listed else [made]
-    metas: list[Meta] = [leaf.value.meta for leaf in leaves]
-    for value, own in zip(values, metas, strict=True):
+    for value, leaf in zip(values, leaves, strict=True):
+        own = leaf.value.meta
         if value.meta is not own and not _fits(value.meta, own):
             return False
-    for target, leaf, value in zip(targets, leaves, values, strict=True):
-        own = leaf.value.meta
-        leaf.value = value if value.meta is own else window.restride(value, own)
-        _commit(target)  # views of the same memory follow
-        _sync(target)
-    torch._C._increment_version(targets)  # type: ignore[attr-defined]
+    store(targets, leaves, values)
     return True
 
 
@@ -217,33 +193,5 @@ def _fits(result: Meta, own: Meta) -> bool:
             f"{list(result.shape)}"
         )
     if not torch.can_cast(result.dtype, own.dtype):
-        names = [torch.empty(0, dtype=m.dtype).type().split(".")[-1] for m in (result, own)]
-        given, wanted = (name.removesuffix("Tensor") for name in names)
-        raise RuntimeError(f"result type {given} can't be cast to the desired output type {wanted}")
+        raise RuntimeError(operands.no_cast(result.dtype, own.dtype))
     return result.dtype is own.dtype
-
-
-def _leaf(tensor: Any, grad: bool) -> Leaf:
-    if (grad and tensor.requires_grad) or not _is_functional(tensor):
-        raise _Unfit
-    _sync(tensor)
-    leaf = _unfunctional(tensor)
-    if type(leaf) is not Leaf:
-        raise _Unfit
-    return leaf
-
-
-def _argument(argument: Any, grad: bool) -> Any:
-    if isinstance(argument, torch.Tensor):
-        if not _is_functional(argument):
-            if (
-                argument.dim() == 0
-                and type(argument) is torch.Tensor
-                and argument.device.type == "cpu"
-            ):
-                return argument
-            raise _Unfit
-        return _leaf(argument, grad)
-    if type(argument) is list:
-        return [_argument(item, grad) for item in argument]
-    return argument

@@ -9,7 +9,7 @@ each signature. The tables only say when to ask; what eager takes is lowered.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,64 +139,62 @@ def refusal(
             return None
         if mixes_floats and name in _MIXED and chosen <= _FLOATS:
             return None
-        return _error(op, args, kwargs, _zeros) if chosen <= _COMMON else None
+        return error_of_zeros(op, args, kwargs) if chosen <= _COMMON else None
     if torch.Tag.pointwise not in getattr(op, "tags", ()):
         return None
     leaves, structure = pytree.tree_flatten((list(args), kwargs))
     tensors = {leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)}
     if tensors <= _FLOATS or not tensors <= _COMMON:
         return None
-    return _of_one_element(op, structure, tuple(map(_signature, leaves)))
+    return _error(op, structure, tuple(_Blank.of(leaf, one=True) for leaf in leaves))
+
+
+def error_of_zeros(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
+    """What eager raises where tensors hold zeros; None if nothing. Asked once a signature."""
+    leaves, structure = pytree.tree_flatten((list(args), kwargs))
+    return _error(op, structure, tuple(_Blank.of(leaf) for leaf in leaves))
 
 
 def _has_tensor(args: Sequence[Any], at: int) -> bool:
     return at < len(args) and isinstance(args[at], torch.Tensor)
 
 
-def _signature(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return _One(leaf.dtype, (min(leaf.numel(), 1),) if leaf.dim() else ())
-    return type(leaf), leaf
-
-
 @dataclass(frozen=True)
-class _One:
-    """A tensor of at most one element."""
+class _Blank:
+    """An argument of an op: a tensor by its shape, dtype and what it holds; any other by itself."""
 
-    dtype: torch.dtype
-    shape: tuple[int, ...]
+    kind: type
+    given: Any  # a tensor's shape
+    dtype: torch.dtype | None = None
+    one: bool = False  # of at most one element, which is 1: integers are not divided by 0
+
+    @classmethod
+    def of(cls, leaf: Any, *, one: bool = False) -> _Blank:
+        if not isinstance(leaf, torch.Tensor):
+            return cls(type(leaf), leaf)  # by the type as well: 1 == True == 1.0
+        shape = (min(leaf.numel(), 1),) if one and leaf.dim() else tuple(leaf.shape)
+        return cls(torch.Tensor, shape, leaf.dtype, one)
+
+    def make(self) -> Any:
+        if self.dtype is not None and self.kind is torch.Tensor:
+            return torch.full(self.given, int(self.one), dtype=self.dtype, device="cpu")
+        return torch.device("cpu") if self.kind is torch.device else self.given
 
 
 @functools.lru_cache(4096)
-def _of_one_element(op: Any, structure: Any, signature: tuple[Any, ...]) -> str | None:
-    leaves = [one if isinstance(one, _One) else one[1] for one in signature]
-    args, kwargs = pytree.tree_unflatten(leaves, structure)
-    return _error(op, args, kwargs, _one)
-
-
-def _one(leaf: Any) -> Any:
-    # Ones: integers are not divided by them in vain.
-    if not isinstance(leaf, _One):
-        return leaf
-    return torch.ones(leaf.shape, dtype=leaf.dtype, device="cpu")
-
-
-def _zeros(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    return torch.zeros(leaf.shape, dtype=leaf.dtype, device="cpu")
-
-
-def _error(op: Any, args: Any, kwargs: Any, real: Callable[[Any], Any]) -> str | None:
+def _error(op: Any, structure: Any, leaves: tuple[_Blank, ...]) -> str | None:
     """What eager raises on the CPU for such operands."""
-
-    def on_cpu(leaf: Any) -> Any:
-        return torch.device("cpu") if isinstance(leaf, torch.device) else real(leaf)
-
     with _disable_current_modes(), torch.no_grad():
-        args, kwargs = pytree.tree_map(on_cpu, (list(args), dict(kwargs)))
+        args, kwargs = pytree.tree_unflatten([leaf.make() for leaf in leaves], structure)
         try:
             op(*args, **kwargs)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             return str(error)
     return None
+
+
+def no_cast(given: torch.dtype, wanted: torch.dtype) -> str:
+    """Eager's words for a result of a dtype that another cannot hold."""
+    names = [torch.empty(0, dtype=dtype).type().split(".")[-1] for dtype in (given, wanted)]
+    first, second = (name.removesuffix("Tensor") for name in names)
+    return f"result type {first} can't be cast to the desired output type {second}"
