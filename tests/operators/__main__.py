@@ -13,11 +13,12 @@ import argparse
 import collections
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import record
-from .cases import DIRECTIONS, DTYPES, Case, cases, recorded_samples, shard
+from .cases import DIRECTIONS, DTYPES, SEED, Case, cases, recorded_samples, shard
 from .doors import DOORS
 from .pool import sweep
 from .publish import EXPECTED, PAGE, page, toml
@@ -35,7 +36,10 @@ def publish(paths: Sequence[Path]) -> None:
     """Put results into the record, and rewrite what is made of it."""
     rows = record.load()
     for path in paths:
-        record.merge(rows, map(json.loads, path.read_text().splitlines()))
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+        if any(row.get("seed") for row in found):
+            raise SystemExit(f"{path} holds results of other samples than the record is made of")
+        record.merge(rows, found)
     record.save(rows)
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(rows))
@@ -49,11 +53,13 @@ def run(options: argparse.Namespace) -> None:
         chosen = [case for case in chosen if case.op in options.ops]
     done = _done(options.out, options.redo)
     todo = [case for case in shard(chosen, options.shard) if case not in done]
+    os.environ[SEED] = str(options.seed)
     counts: collections.Counter[str] = collections.Counter()
     with options.out.open("a") as file:
         outcomes = sweep(todo, options.door, _limit(options.samples, options.door), options.timeout)
         for number, (case, outcome) in enumerate(outcomes, 1):
             row = {**dataclasses.asdict(case), "door": options.door, **dataclasses.asdict(outcome)}
+            row |= {"seed": options.seed} if options.seed else {}
             file.write(json.dumps(row) + "\n")
             file.flush()
             counts[outcome.outcome] += 1
@@ -72,6 +78,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--ops", default=[], type=_list, help="only these")
     parser.add_argument("--door", default="compile", choices=sorted(DOORS))
     parser.add_argument("--samples", type=int, help="at most so many a case; 0: all")
+    parser.add_argument("--seed", type=int, default=0, help="other samples; they are not merged")
     parser.add_argument("--redo", default=[], type=_list, help="outcomes: wrong,crash")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a case may take")
     parser.add_argument("--out", type=Path, default=Path("results.jsonl"))

@@ -7,6 +7,7 @@ with its variant, the dtype, and which way values flow.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,9 +94,15 @@ def recorded_samples(case: Case, door: str) -> int | None:
     return None if whole else SAMPLES[case.direction]
 
 
+SEED = "XLA_DYNAMO_SWEEP_SEED"
+
+
 def samples(case: Case, limit: int | None) -> list[Any]:
-    """The case's SampleInputs, at most `limit` of them (None: all), the same at every call."""
-    torch.manual_seed(0)
+    """The case's SampleInputs, at most `limit` of them (None: all), the same at every call.
+
+    The record is made of those of seed 0; the environment variable `SEED` asks for others.
+    """
+    torch.manual_seed(int(os.environ.get(SEED, "0")))
     info = operators()[case.op]
     found = list(
         info.sample_inputs(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.operators.__main__ import publish
 from tests.operators.cases import DTYPES, cases
 from tests.operators.publish import EXPECTED, PAGE, expected, failures, page, toml
 from tests.operators.record import Row, brief, load, merge, save
@@ -91,3 +93,10 @@ def test_reasons_are_brief() -> None:
         brief("Data dependent operator Explanation: long Hint: more") == "Data dependent operator"
     )
     assert brief("no such dtype. Convert it. (at a.py:7 (x.to(y)))") == "no such dtype. Convert it."
+
+
+def test_results_of_other_samples_are_not_merged(tmp_path: Path) -> None:
+    file = tmp_path / "other.jsonl"
+    file.write_text(json.dumps({"op": "add", "outcome": "right", "seed": 7}) + "\n")
+    with pytest.raises(SystemExit, match="other samples"):
+        publish([file])
