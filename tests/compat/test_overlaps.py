@@ -111,3 +111,24 @@ def test_a_list_that_holds_a_tensor_twice_is_updated_twice() -> None:
         return [y.detach(), z, x.grad]  # type: ignore[list-item]
 
     assert_same(run(XLA), run("cpu"))
+
+
+@pytest.mark.parametrize("hide", [Tensor.detach, lambda x: x.data])
+@pytest.mark.parametrize(
+    "view", [lambda x: x.unfold(0, 1, 2), lambda x: x.expand(1, 3)], ids=["unfold", "expand"]
+)
+def test_a_write_that_would_miss_its_memory_is_refused(
+    view: Callable[[Tensor], Tensor], hide: Callable[[Tensor], Tensor]
+) -> None:
+    """Functionalization would write 0 between windows, and 1e20 + (1 - 1e20)."""
+    x = torch.tensor([1e20, 2, 3], device="xla")
+    with pytest.raises(RuntimeError, match=r"aten::fill_: what expand\(\) or unfold\(\) made"):
+        hide(view(x)).fill_(1)
+    with torch.no_grad():
+        view(x).fill_(1)
+    expected = torch.tensor([1e20, 2, 3])
+    view(expected).fill_(1)
+    assert x.tolist() == expected.tolist()
+    hide(x).unfold(0, 1, 2).add_(1)
+    hide(expected).unfold(0, 1, 2).add_(1)
+    assert x.tolist() == expected.tolist()

@@ -37,7 +37,8 @@ class Disagreement:
 class Tally:
     """What was run; `sensitive` counts results that rounding decides, which agree by
     definition; `alike` disagreements that call what a reported one calls;
-    `of_pytorch` those that PyTorch has without XLA: mostly torch.compile(backend="aot_eager")."""
+    `of_pytorch` those that PyTorch has without XLA: mostly torch.compile(backend="aot_eager");
+    `declined` programs on which the lazy door raises an error that says what to do instead."""
 
     graphs: int = 0
     raising: int = 0
@@ -45,6 +46,7 @@ class Tally:
     sensitive: int = 0
     alike: int = 0
     of_pytorch: int = 0
+    declined: int = 0
     fallbacks: collections.Counter[str] = field(default_factory=collections.Counter)
 
 
@@ -71,6 +73,8 @@ def check(programs: Sequence[Program], door: str, tally: Tally | None = None) ->
         traced_alike = bool(text) and door == "compile" and _same_without_xla(program, actual)
         if text and (traced_alike or _loses_gradients(actual)):
             tally.of_pytorch += 1
+        elif text and _declines(actual):
+            tally.declined += 1
         elif text:
             found.append(Disagreement(program, door, text))
         tally.graphs += 1
@@ -96,6 +100,11 @@ def _attempt(door: Door, program: Program) -> Outcome:
 def _same_without_xla(program: Program, actual: Outcome) -> bool:
     """Whether PyTorch's tracing gives `actual` with PyTorch's kernels too: then it is to blame."""
     return compare(program, actual, _attempt(traced, program), Tally()) is None
+
+
+def _declines(actual: Outcome) -> bool:
+    """Whether the lazy door says that it cannot do what eager does, and what to do."""
+    return isinstance(actual, RuntimeError) and " on an xla device " in str(actual)
 
 
 def _loses_gradients(actual: Outcome) -> bool:

@@ -185,7 +185,7 @@ VIEWS = [
     "{x}.unflatten({d}, (1, -1))",
     "{x}.detach()",
     "{x}.contiguous()",
-    "{x}.nan_to_num().clone(memory_format=torch.contiguous_format).view(torch.int64)",
+    "({x}.nan_to_num() + 0).clone(memory_format=torch.contiguous_format).view(torch.int64)",
 ]
 
 MOVES = [

@@ -105,6 +105,15 @@ def test_wrong_numbers_are_found(door: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert check([raising], door) == []
 
 
+def test_an_error_that_says_what_to_do_is_counted() -> None:
+    program = Program((PRELUDE,), ("y = x.unfold(0, 1, 1)", "y.detach().mul_(2)"), ("y",))
+    tally = Tally()
+    assert check([program], "lazy", tally) == []
+    assert tally.declined == 1
+    assert check([program], "compile", tally) == []
+    assert tally.declined == 1
+
+
 def test_what_rounding_decides_is_no_disagreement() -> None:
     """A comparison of numbers that are equal up to rounding; the numbers themselves count."""
     program = Program((PRELUDE,), ("y = x.sin() ** 2 + x.cos() ** 2", "z = y == 1"), ("y", "z"))

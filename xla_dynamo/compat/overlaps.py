@@ -33,7 +33,8 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
     """What `op` (in place or not) has to write to for `target`, if expand() or unfold() made that.
 
     Raises:
-        RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them.
+        RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them; or
+            detach() hides which memory that is.
     """
     if not loses_writes(target):
         return None
@@ -53,7 +54,13 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
     try:
         return target.as_strided(shape, target.stride(), offset)
     except RuntimeError:  # what it is a view of is not known, after detach()
-        return None if target.numel() else target.new_empty(shape)
+        if not target.numel():
+            return target.new_empty(shape)
+        raise RuntimeError(
+            f"{op._schema.name}: what expand() or unfold() made of a tensor on an xla device "
+            "cannot be written to through detach() or .data. Write to it under torch.no_grad(), "
+            "or clone() it"
+        ) from None
 
 
 def loses_writes(target: torch.Tensor) -> bool:
