@@ -16,56 +16,14 @@ from programs import python
 from torch import Tensor, nn
 
 import xla_dynamo
-from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat import execute, settings
+from xla_dynamo.compat import settings
 from xla_dynamo.compat.composites import COMPOSITES
 from xla_dynamo.compat.values import value_of
 
+from .failing import REFUSED, Odd, X, both, even, failed
 from .lockstep import XLA, assert_same
 
-X = torch.arange(6.0).reshape(2, 3)
-REFUSED = "not for odd sums"
-
 pytestmark = pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
-
-
-class Odd(ValueError):
-    """Says more than its message."""
-
-    def __init__(self, total: float) -> None:
-        super().__init__(total)
-
-    def __str__(self) -> str:
-        return f"{REFUSED}: {self.args[0]}"
-
-
-@torch.library.custom_op("failed_windows::even", mutates_args=())
-def even(x: Tensor) -> Tensor:
-    if x.sum() % 2:
-        raise Odd(x.sum().item())
-    return x * 2
-
-
-even.register_fake(torch.empty_like)
-even.register_autograd(lambda context, grad: 2 * grad)
-
-
-@torch.library.custom_op("failed_windows::both", mutates_args=())
-def both(x: Tensor) -> tuple[Tensor, Tensor]:
-    raise TypeError("never")
-
-
-both.register_fake(lambda x: (torch.empty_like(x), torch.empty_like(x)))
-
-
-def failed(tensor: Tensor) -> str:
-    """The error that reading a tensor raises, the same at each time."""
-    texts = set()
-    for _ in range(2):
-        with pytest.raises(Odd, match=REFUSED) as raised:
-            tensor.cpu()
-        texts.add("".join(traceback.format_exception_only(raised.value)))
-    return texts.pop() if len(texts) == 1 else f"{texts}"
 
 
 def test_an_op_that_the_cpu_refuses() -> None:
@@ -273,81 +231,6 @@ def test_two_devices() -> None:
         error,
         str([[4.0, 2.0], [2.0, 4.0]]),
     ]
-
-
-def test_errors_that_are_no_ops_leave_all_pending(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = X.to(XLA)
-    y = x.atan().cosh()
-    with monkeypatch.context() as patch:
-        patch.setattr(pjrt, "compile", _refuse)
-        patch.setenv("XLA_DYNAMO_CACHE_DIR", "0")
-        for _ in range(2):
-            with pytest.raises(OSError, match="no disk"):
-                xm.mark_step()
-    assert_same([y, x], [X.atan().cosh(), X])
-
-
-def _refuse(*arguments: object) -> None:
-    raise OSError("no disk")
-
-
-@torch.library.custom_op("failed_windows::scarce", mutates_args=())
-def scarce(x: Tensor) -> Tensor:
-    if _memory.pop():
-        raise MemoryError
-    return x + 1
-
-
-scarce.register_fake(torch.empty_like)
-_memory: list[bool] = []
-
-
-def test_an_op_without_memory_is_tried_again() -> None:
-    x = X.to(XLA)
-    y = scarce(x)
-    _memory[:] = [False, True]
-    with pytest.raises(MemoryError):
-        xm.mark_step()
-    assert_same([y, x * 2], [X + 1, X * 2])
-
-
-@torch.library.custom_op("failed_windows::interrupted", mutates_args=())
-def interrupted(x: Tensor) -> Tensor:
-    if _memory.pop():
-        raise KeyboardInterrupt
-    return x + 1
-
-
-interrupted.register_fake(torch.empty_like)
-
-
-def test_an_interrupted_op_is_tried_again() -> None:
-    x = X.to(XLA)
-    y = interrupted(x)
-    _memory[:] = [False, True]
-    with pytest.raises(KeyboardInterrupt):
-        xm.mark_step()
-    assert_same([y, x * 2], [X + 1, X * 2])
-
-
-def test_an_interrupt_while_the_rest_is_computed_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    x = X.to(XLA)
-    bad, other = even(x), x * 5
-    attempt = execute._attempt
-
-    def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(execute, "_attempt", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        xm.mark_step()
-    monkeypatch.setattr(execute, "_attempt", attempt)
-    with pytest.raises(Odd):
-        xm.mark_step()
-    assert_same(other, X * 5)
-    assert failed(bad)
 
 
 def test_an_op_that_may_not_fall_back() -> None:
