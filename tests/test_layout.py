@@ -128,3 +128,30 @@ def test_lazily_conjugated_and_negated_inputs(lazy: Callable[[Tensor], Tensor]) 
     z = lazy(torch.randn(3, dtype=torch.complex64))
     compiled = torch.compile(lambda x: x * 2, backend="xla")
     torch.testing.assert_close(compiled(z), z * 2)
+
+
+WRITTEN: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+    "transposed": lambda x: ((x.mT * 2).sin(), x.sum()),
+    "channels_last": lambda x: ((x * 2).to(memory_format=torch.channels_last), x.sum()),
+    "and a part of it": lambda x: ((y := x.mT * 2), y[0]),
+    "and itself": lambda x: ((y := x.mT * 2), y),
+    "part alone": lambda x: ((x.mT * 2)[1:], x.sum()),
+    "unfolded": lambda x: ((x.mT * 2).unfold(1, 2, 2), x.sum()),
+}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_results_that_are_differentiated_may_be_written_to(name: str, number: int) -> None:
+    """Autograd refuses that for views made in its Function."""
+    seen = []
+    for run in (WRITTEN[name], torch.compile(WRITTEN[name], backend="xla")):
+        x = torch.arange(48.0).reshape(2, 3, 2, 4).requires_grad_()
+        results = run(x)
+        results[number].mul_(3)
+        results[0].square().sum().add(results[1].sum()).backward()
+        seen.append([*results, x.grad])
+    want, got = seen
+    for ours, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert got[0].stride() == want[0].stride() or name in ("part alone", "unfolded")

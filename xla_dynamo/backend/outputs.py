@@ -7,8 +7,9 @@ part of a larger tensor that nobody gets: it is row-major, so that XLA need not 
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,18 +25,25 @@ View = tuple[tuple[int, ...], tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result comes from: an array (seen as `view`), an argument, or a constant."""
+    """Where a result comes from: an array (seen as `view`), an argument, or a constant.
+
+    whole: it is the array, in other strides, or the only result that is made of it. Autograd takes
+    no in-place op on a result of its Function that is a view, hence such a result is none.
+    """
 
     array: int | None = None
     argument: int | None = None
     constant: Any = None
     view: View | None = None
+    whole: bool = False
 
     def result(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Any:
         """This result of a call, given its arguments and the tensors that were computed."""
         if self.array is not None:
             tensor = tensors[self.array]
-            return tensor.as_strided(*self.view) if self.view else tensor
+            if self.view is None:
+                return tensor
+            return (tensor.as_strided_ if self.whole else tensor.as_strided)(*self.view)
         return self.constant if self.argument is None else arguments[self.argument]
 
 
@@ -69,9 +77,10 @@ def plan(graph: Graph, visible: int) -> list[Output]:
             base = _unexpanded(result) if whole is result else whole
             order = physical_order(base.meta["val"])
             view = _view(result, base) if order or base is not result else None
-            planned.append(Output(array=position(base, order), view=view))
+            planned.append(Output(array=position(base, order), view=view, whole=base is result))
     graph.output_node().args = (tuple(arrays),)
-    return planned
+    uses = collections.Counter(output.array for output in planned)
+    return [replace(o, whole=o.whole or uses[o.array] == 1) for o in planned]
 
 
 def _memory(node: Node) -> tuple[int, torch.dtype]:

@@ -318,7 +318,9 @@ def _from_numpy(host: np.ndarray) -> torch.Tensor:
     for dtype, (integers, viewed) in _VIEWED.items():
         if host.dtype == viewed:
             plain = np.dtype(str(integers).removeprefix("torch."))
-            return torch.from_numpy(host.view(plain)).view(dtype)
+            memory = torch.from_numpy(host.view(plain))
+            whole = torch.empty(0, dtype=dtype)  # no view: autograd would take no in-place op on it
+            return whole.set_(memory.untyped_storage(), 0, memory.shape, memory.stride())
     return torch.from_numpy(host)
 
 
