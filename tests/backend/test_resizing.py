@@ -33,6 +33,27 @@ def test_floats(rank: int, mode: str, how: str) -> None:
     assert_like_eager(lambda x: functional.interpolate(x, mode=mode, **HOW[how]).square(), x)
 
 
+@pytest.mark.parametrize("factor", [1.1, 2.1])
+@pytest.mark.parametrize(("rank", "mode"), CASES)
+def test_factors_that_change_few_sizes(rank: int, mode: str, factor: float) -> None:
+    """6 rows times 1.1 are 6 rows, copied or not: by eager's kernel."""
+    x = torch.randn(2, 3, *IMAGE[rank], requires_grad=True)
+    assert_like_eager(lambda x: functional.interpolate(x, mode=mode, scale_factor=factor).sin(), x)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_factors_that_change_one_size(mode: str, dtype: torch.dtype, antialias: bool) -> None:
+    x = (torch.rand(1, 2, 5, 8, dtype=torch.float64) * 255).to(dtype)
+    x = x.requires_grad_() if dtype is torch.float64 else x
+
+    def resize(x: Tensor) -> Tensor:
+        return functional.interpolate(x, scale_factor=(1.1, 1.3), mode=mode, antialias=antialias)
+
+    assert_like_eager(resize, x)
+
+
 @pytest.mark.parametrize(("rank", "mode"), CASES)
 def test_a_batch_of_none(rank: int, mode: str) -> None:
     x = torch.randn(0, 3, *IMAGE[rank], requires_grad=True)

@@ -36,7 +36,10 @@ def upsample(
     align_corners: bool,
     *scales: float | None,
 ) -> Array:
-    if rank == 2 and x.dtype == np.uint8:
+    bytes_ = rank == 2 and x.dtype == np.uint8
+    if bytes_ or taps_of is not cubic:
+        scales = _resized(x.shape[-rank:], output_size, scales)
+    if bytes_:
         wide = np.dtype(np.float64)
         return _bytes(x, _taps(taps_of, x.shape[-2:], output_size, align_corners, scales, wide))
     dtype, x = x.dtype, _floating(x)
@@ -72,6 +75,9 @@ def upsample_backward(
 ) -> Array:
     dtype, grad = grad.dtype, _floating(grad)
     sizes = input_size[-rank:]
+    # Eager's cubic gradient is a copy where no axis changes; its cubic resizing is none.
+    if taps_of is linear or (list(sizes) == list(output_size) and taps_of is cubic):
+        scales = _resized(sizes, output_size, scales)
     taps = _taps(taps_of, sizes, output_size, align_corners, scales, grad.dtype)
     transposed = [_matrix(t, n).T for t, n in zip(taps, sizes, strict=True)]
     return contract(grad, transposed).astype(dtype)
@@ -146,6 +152,14 @@ for _op_name, _rank, _taps_of in (
     lower(_op.vec)(partial(upsample_vec, _rank, _taps_of))
     _backward = getattr(aten, f"{_op_name}_backward").default
     lower(_backward)(partial(upsample_backward, _rank, _taps_of))
+
+
+def _resized(
+    sizes: Sequence[int], out_sizes: Sequence[int], scales: Sequence[float | None]
+) -> tuple[float | None, ...]:
+    """The scales, less those of axes that keep their size: most of eager's kernels copy those."""
+    given = zip(sizes, out_sizes, scales or (None,) * len(sizes), strict=True)
+    return tuple(None if size == out else scale for size, out, scale in given)
 
 
 def _taps(

@@ -32,7 +32,7 @@ def upsample_nearest(
     for axis, size in enumerate(output_size):
         scale = scales[axis] if scales else None
         dim = x.ndim - rank + axis
-        sources = _sources(x.shape[dim], size, scale, exact)
+        sources = _sources(x.shape[dim], size, scale, exact, whole=rank == 2)
         factor = _factor(sources, x.shape[dim])
         if factor == 1:
             continue
@@ -68,7 +68,7 @@ def upsample_nearest_backward(
     dtype, grad = grad.dtype, grad.astype(dtypes.accumulation(grad.dtype))
     sizes = input_size[-rank:]
     sources = [
-        _sources(size, out, scale, exact)
+        _sources(size, out, scale, exact, whole=True)
         for size, out, scale in zip(sizes, output_size, scales or (None,) * rank, strict=True)
     ]
     factors = [_factor(s, size) for s, size in zip(sources, sizes, strict=True)]
@@ -87,13 +87,17 @@ for _rank in (1, 2, 3):
         lower(_backward)(partial(upsample_nearest_backward, _rank, _exact))
 
 
-def _sources(size: int, out: int, scale: float | None, exact: bool) -> np.ndarray:
-    """The input element of each output element along one axis, in eager's float32 arithmetic."""
+def _sources(size: int, out: int, scale: float | None, exact: bool, *, whole: bool) -> np.ndarray:
+    """The input element of each output element along one axis, in eager's float32 arithmetic.
+
+    whole: to as many or twice as many elements it is a copy, whatever the scale. Eager's kernels
+    have it so in two dimensions, and in all gradients.
+    """
+    if whole and not exact and out in (size, 2 * size):
+        return np.arange(out) // (out // max(size, 1) or 1)
     places = np.arange(out, dtype=np.float32)
     if exact:
         places = places + np.float32(0.5)
-    elif size == out:
-        return np.arange(out)
     sources = np.floor(places * step(size, out, False, scale, np.dtype(np.float32)))
     return np.minimum(sources.astype(np.int64), size - 1)
 
