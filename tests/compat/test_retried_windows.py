@@ -32,41 +32,24 @@ def _refuse(*arguments: object) -> None:
     raise OSError("no disk")
 
 
-@torch.library.custom_op("failed_windows::scarce", mutates_args=())
-def scarce(x: Tensor) -> Tensor:
-    if _memory.pop():
-        raise MemoryError
+@torch.library.custom_op("failed_windows::once", mutates_args=())
+def once(x: Tensor) -> Tensor:
+    error = _errors.pop()
+    if error is not None:
+        raise error
     return x + 1
 
 
-scarce.register_fake(torch.empty_like)
-_memory: list[bool] = []
+once.register_fake(torch.empty_like)
+_errors: list[type[BaseException] | None] = []
 
 
-def test_an_op_without_memory_is_tried_again() -> None:
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_an_op_without_memory_or_interrupted_is_tried_again(error: type[BaseException]) -> None:
     x = X.to(XLA)
-    y = scarce(x)
-    _memory[:] = [False, True]
-    with pytest.raises(MemoryError):
-        xm.mark_step()
-    assert_same([y, x * 2], [X + 1, X * 2])
-
-
-@torch.library.custom_op("failed_windows::interrupted", mutates_args=())
-def interrupted(x: Tensor) -> Tensor:
-    if _memory.pop():
-        raise KeyboardInterrupt
-    return x + 1
-
-
-interrupted.register_fake(torch.empty_like)
-
-
-def test_an_interrupted_op_is_tried_again() -> None:
-    x = X.to(XLA)
-    y = interrupted(x)
-    _memory[:] = [False, True]
-    with pytest.raises(KeyboardInterrupt):
+    y = once(x)
+    _errors[:] = [None, error]
+    with pytest.raises(error):
         xm.mark_step()
     assert_same([y, x * 2], [X + 1, X * 2])
 

@@ -3,7 +3,7 @@
 AOTAutograd traces under PyTorch's Python dispatcher, whose kernels for the resizing ops take them
 apart: a bilinear resize becomes four gathers, its gradient four scatters, and images of bytes come
 out one off. `keep_resizing_whole` exchanges the call for `interpolate`, which calls the aten op
-past those kernels. Private API of torch met here: torch._dispatch.python.
+past those kernels. Private API of torch met here: torch._dispatch.python, torch._C._nn.
 """
 
 from __future__ import annotations

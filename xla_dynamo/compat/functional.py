@@ -23,6 +23,8 @@ wrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._to_functional_tensor
 # Take in what was written through other views of the same memory; let them take in this write.
 sync: Callable[[torch.Tensor], None] = _torch._functionalize_sync
 commit: Callable[[torch.Tensor], None] = _torch._functionalize_commit_update
+# Tell autograd that tensors have been written to.
+mark_written: Callable[[Sequence[torch.Tensor]], None] = _torch._C._increment_version
 # Of a leaf of given shape, dtype and device.
 wrapper_subclass: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
 # How a tensor is a view of the tensor whose memory it shares; the same view of another tensor.

@@ -19,13 +19,13 @@ from xla_dynamo.backend.lowering import operands
 from . import functional
 from .ops import Op, describe
 from .updates import Unfit, argument, compute, leaf_of, store
+from .window import two_devices
 
 # Which compute in the dtype of out=, if no other is given.
 _IN_DTYPE_OF_OUT = frozenset({"cumprod", "cumsum", "mean", "nansum", "prod", "sum"})
 
 # What these write beyond their results, their schemas do not say.
 _WRITE_MORE = ("batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm")
-
 
 # Which make a row of numbers, and keep the shape of an out= that has as many.
 _ROWS = frozenset({"arange", "linspace", "logspace", "range"})
@@ -138,10 +138,7 @@ def _results(form: Any, args: Any, kwargs: Any) -> Sequence[torch.Tensor]:
 
 def _two_devices(*tensors: torch.Tensor) -> RuntimeError:
     first, second, *_ = sorted({str(tensor.device) for tensor in tensors})
-    return RuntimeError(
-        "Expected all tensors to be on the same device, but found at least two devices, "
-        f"{first} and {second}! Move one by .to(device)"
-    )
+    return two_devices(first, second)
 
 
 def _refuse_dtypes(

@@ -88,4 +88,4 @@ def store(targets: Sequence[torch.Tensor], leaves: list[Leaf], values: Sequence[
         leaf.value = value if value.meta is own else value.home.restride(value, own)
         _commit(target)  # views of the same memory follow
         _sync(target)
-    torch._C._increment_version(targets)  # type: ignore[attr-defined]
+    functional.mark_written(targets)

@@ -44,6 +44,14 @@ RESTRIDE = describe(torch.ops.aten._reshape_alias_copy.default)
 _STATES = 300_000
 
 
+def two_devices(first: torch.device | str, second: torch.device | str) -> RuntimeError:
+    """The error for operands on different devices."""
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, "
+        f"{first} and {second}!"
+    )
+
+
 class ForeignTensor(Exception):
     """A CPU tensor is among the arguments of an op on the lazy device."""
 
@@ -251,10 +259,7 @@ class Window:
             The error of the op that should have computed it.
         """
         if value.home is not self:
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{value.home.device} and {self.device}!"
-            )
+            raise two_devices(value.home.device, self.device)
         if value.array is None:
             if type(value.ref) is Failure:
                 raise value.ref.again()

@@ -176,7 +176,7 @@ class _Blank:
         return cls(torch.Tensor, shape, leaf.dtype, one)
 
     def make(self) -> Any:
-        if self.dtype is not None and self.kind is torch.Tensor:
+        if self.dtype is not None:
             return torch.full(self.given, int(self.one), dtype=self.dtype, device="cpu")
         return torch.device("cpu") if self.kind is torch.device else self.given
 
