@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import fx_graph, metrics, partition, plan, refusals
-from .expand import expand
+from .expand import expand_refused
 from .launch import Request, compile_executable
 from .lowering import Target
 from .lowering.bodies import op_of
@@ -38,7 +38,7 @@ def compile_arrays(
     """
     target = Target(device.platform, request.options.matmul_precision)
     refused = refusals.refused_nodes(graph, target, mixes_floats=True)
-    if sum(expand(graph, node) for node in refused):
+    if expand_refused(graph, refused):
         refused = refusals.refused_nodes(graph, target, mixes_floats=True)
     if refused:
         refusals.report(refused, request.options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -19,8 +19,18 @@ from torch.utils import _pytree as pytree
 
 from . import fx_graph, prng
 from .decompositions import core, decompositions
+from .lowering import REFUSED_BY_EAGER
 from .lowering.bodies import leaf_signature, output_values
 from .specialize import tidy
+
+
+def expand_refused(graph: Graph, refused: Mapping[Node, str]) -> bool:
+    """Expand the nodes that a rule refused, for these reasons; whether there was one to expand.
+
+    What eager refuses is left to eager, which raises its error: a decomposition might not.
+    """
+    ours = [node for node, why in refused.items() if not why.startswith(REFUSED_BY_EAGER)]
+    return sum(expand(graph, node) for node in ours) > 0
 
 
 def expand(graph: Graph, node: Node) -> bool:

@@ -20,7 +20,7 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import fx_graph, memory, metrics, partition, plan, prng, refusals
 from .aot import GraphInfo
-from .expand import expand
+from .expand import expand_refused
 from .launch import Request, compile_launch
 from .lowering import Target
 from .lowering.source import first_location
@@ -168,7 +168,7 @@ def _compile_static(
     target = Target(options.platform or pjrt.default_platform(), options.matmul_precision)
     memory.resolve(graph)
     refused = refusals.refused_nodes(graph, target)
-    if sum(expand(graph, node) for node in refused):
+    if expand_refused(graph, refused):
         refused = refusals.refused_nodes(graph, target)
     if not refused:
         request = Request(info.name, reason, info.static, info.visible, options)

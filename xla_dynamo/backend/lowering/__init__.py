@@ -29,6 +29,7 @@ from .registry import Unsupported
 from .source import Location, location_of
 
 __all__ = [
+    "REFUSED_BY_EAGER",
     "Lowered",
     "Target",
     "Unsupported",
@@ -46,6 +47,8 @@ _ON_STORAGE = frozenset(
         torch.ops.aten.as_strided_scatter.default,
     }
 )
+# How the reason begins where not XLA but eager PyTorch is in the way.
+REFUSED_BY_EAGER = "eager PyTorch refuses its operands: "
 _PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 
 
@@ -118,7 +121,7 @@ def reason_unsupported(node: Node, target: Target, *, mixes_floats: bool = False
         return "it addresses memory that XLA does not lay out so"
     refusal = _dtype_refusal(node, inputs, mixes_floats)
     if refusal is not None:
-        return f"eager PyTorch refuses its operands: {refusal}"
+        return f"{REFUSED_BY_EAGER}{refusal}"
     if is_native(node):
         return None
     try:
