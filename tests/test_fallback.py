@@ -50,7 +50,6 @@ def differentiable(result: Any) -> bool:
     return isinstance(result, Tensor) and result.requires_grad
 
 
-@pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
 @pytest.mark.parametrize("name", DATA_DEPENDENT)
 def test_shapes_that_depend_on_data(name: str) -> None:
     function = DATA_DEPENDENT[name]
@@ -64,18 +63,16 @@ def test_shapes_that_depend_on_data(name: str) -> None:
             if differentiable(expected):
                 gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (actual, expected)]
                 torch.testing.assert_close(*gradients)
+    assert fallbacks() == {}
 
 
-def test_data_dependent_ops_are_counted() -> None:
-    compiled = torch.compile(lambda x: x.sin().nonzero() + 1, backend="xla")
-    x = torch.ones(3)
-    message = r"aten\.nonzero\.default.*depends on data"
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        with pytest.warns(xla_dynamo.FallbackWarning, match=message):
-            compiled(x)
-        compiled(x)
-        compiled(x)
-    assert fallbacks() == {"fallback.aten::nonzero": 3}
+def test_one_program_for_the_whole_of_what_depends_on_data() -> None:
+    compiled = torch.compile(lambda x: x.sin().nonzero(), backend="xla", fullgraph=True)
+    for ones in (1, 2, 3, 0):
+        x = torch.zeros(3)
+        x[:ones] = 1
+        assert_same(compiled(x), x.nonzero())
+    assert len(xla_dynamo.compiles()) == 1
 
 
 def test_unknown_op_warns_once_with_op_line_and_reason() -> None:

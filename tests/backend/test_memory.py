@@ -52,12 +52,22 @@ def test_an_argument_in_another_order() -> None:
     assert xla_dynamo.counters() == {}
 
 
-def test_memory_around_an_argument_is_read_on_the_cpu() -> None:
+def test_an_argument_is_read_where_it_is_in_memory() -> None:
+    """It may be a part of a larger tensor, another part at each call."""
     whole = torch.arange(20.0)
 
-    def function(x: Tensor) -> Tensor:
-        return x.as_strided((3,), (4,), 1) + 1
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.as_strided((3,), (4,), 1) + 1, x.as_strided((2,), (3,)) * 2
 
     compiled = torch.compile(function, backend="xla", fullgraph=True)
-    with pytest.warns(xla_dynamo.FallbackWarning, match="addresses memory"):
-        torch.testing.assert_close(compiled(whole[5:8]), function(whole[5:8]))
+    for start in (5, 0, 11):
+        part = whole[start : start + 3]
+        torch.testing.assert_close(compiled(part), function(part))
+    assert xla_dynamo.counters() == {}
+
+
+def test_memory_that_an_argument_has_not() -> None:
+    compiled = torch.compile(lambda x: x.as_strided((3,), (4,), 1) + 1, backend="xla")
+    compiled(torch.arange(20.0)[5:8])
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        compiled(torch.arange(3.0))

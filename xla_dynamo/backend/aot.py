@@ -93,6 +93,9 @@ def compile(
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:
             if edit:
                 joint_pass(graph)
+            if kind != "backward":
+                for node in fx_graph.placeholders(graph.graph):
+                    node.meta["argument"] = True  # the user's tensor: it may be a part of another
             run = compiler(graph, info(kind, graph))
             run._boxed_call = True  # type: ignore[attr-defined]
             return run

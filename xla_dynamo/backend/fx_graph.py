@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import torch
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from . import prng
 
@@ -25,11 +27,26 @@ def calls(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if node.op == "call_function"]
 
 
+def is_view(node: Node) -> bool:
+    """Whether `node` gives a view of its first argument, to its op's schema."""
+    arguments = node.target._schema.arguments if hasattr(node.target, "_schema") else ()  # type: ignore[union-attr]
+    alias = arguments[0].alias_info if arguments else None
+    return alias is not None and not alias.is_write and isinstance(node.meta["val"], torch.Tensor)
+
+
 def copy(graph: Graph) -> Graph:
     """A copy of `graph`; nodes keep names and metadata."""
     new = Graph()
     new.output(new.graph_copy(graph, {}))
     return new
+
+
+def call(graph: Graph, op: Any, *args: Any, **kwargs: Any) -> Node:
+    """A new node of `graph`, with the value that PyTorch infers for it."""
+    node = graph.call_function(op, args, kwargs)
+    values, keywords = map_arg((args, kwargs), lambda operand: operand.meta["val"])
+    node.meta["val"] = op(*values, **keywords)
+    return node
 
 
 def drop_unused(graph: Graph) -> None:

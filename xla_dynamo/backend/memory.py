@@ -2,15 +2,18 @@
 
 Strides and offset of as_strided address memory, which a view shares and an array has not. What a
 chain of views begins with is dense as a rule, and its elements in the order of its strides are its
-memory. Where they are not, the op is left to run on that tensor on the CPU.
+memory. Where they are not, the op is left to run on that tensor on the CPU. An argument may be a
+part of a larger tensor: where a place in that is meant, the host views the memory.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import Graph, Node
 
-from . import fx_graph
+from . import fx_graph, host_steps
 from .outputs import is_dense, physical_order
 
 aten = torch.ops.aten
@@ -27,25 +30,33 @@ def resolve(graph: Graph) -> None:
 
 
 def _resolve(graph: Graph, node: Node) -> None:
-    view, size, stride, *rest = node.args
-    assert isinstance(view, Node)
-    offset = rest[0] if rest else node.kwargs.get("storage_offset")
-    if offset is None:
-        offset = view.meta["val"].storage_offset()
+    arguments: tuple[Any, ...] = node.args
+    view, size, stride, *rest = arguments
+    given: Any = rest[0] if rest else node.kwargs.get("storage_offset")
     owner = _owner(view)
     whole = owner.meta["val"]
+    offset = view.meta["val"].storage_offset() if given is None else given
     start = offset - whole.storage_offset()
-    last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))  # type: ignore[arg-type]
-    if not is_dense(whole) or start < 0 or last >= max(whole.numel(), 1):
-        node.meta["unresolved"] = True
-    else:
-        offset = start
-        order = physical_order(whole)
-        if order is not None:
-            with graph.inserting_before(node):
-                owner = graph.call_function(aten.permute.default, (owner, list(order)))
-            owner.meta = {**node.meta, "val": whole.permute(order)}
-    node.args, node.kwargs = (owner, size, stride, offset), {}
+    length = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    inside = is_dense(whole) and start >= 0 and start + length <= max(whole.numel(), 1)
+    if owner.meta.get("argument") and 0 not in size and not (inside and given is None):
+        owner = _viewed(graph, owner, length, start if given is None else given, given is not None)
+        start = 0
+    elif not inside:
+        node.meta["unresolved"], start = True, offset
+    elif (order := physical_order(whole)) is not None:
+        with graph.inserting_before(node):
+            owner = graph.call_function(aten.permute.default, (owner, list(order)))
+        owner.meta = {**node.meta, "val": whole.permute(order)}
+    node.args, node.kwargs = (owner, size, stride, start), {}
+
+
+def _viewed(graph: Graph, argument: Node, length: int, offset: int, absolute: bool) -> Node:
+    """The memory that an argument is a part of, another part at each call, as the host views it."""
+    with graph.inserting_after(argument):
+        made = graph.call_function(host_steps.memory, (argument, length, offset, absolute))
+    made.meta["val"] = argument.meta["val"].new_empty(length)
+    return made
 
 
 def _owner(node: Node) -> Node:
@@ -61,8 +72,4 @@ def _owner(node: Node) -> Node:
 
 
 def _shares(node: Node) -> bool:
-    if node.target in _SHARING:
-        return True
-    arguments = node.target._schema.arguments if hasattr(node.target, "_schema") else ()  # type: ignore[union-attr]
-    alias = arguments[0].alias_info if arguments else None
-    return alias is not None and not alias.is_write and isinstance(node.meta["val"], torch.Tensor)
+    return node.target in _SHARING or fx_graph.is_view(node)

@@ -11,6 +11,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from . import culprits, fx_graph, metrics
+from .host_steps import is_host_step
 from .lowering.bodies import op_of
 from .partition import Eager, Segment
 
@@ -105,10 +106,11 @@ def _run_eagerly(
     position = {source: i for i, source in enumerate(inputs)}
     target: Any = node.target
     schema = getattr(op_of(node), "_schema", None)
-    counter = f"fallback.{schema.name}" if schema else None
+    is_step = is_host_step(node)
+    counter = f"fallback.{schema.name}" if schema and not is_step else None
     number = node.meta.get("number")
-
-    declared = [node.meta.get("val") for node in inputs]
+    # A step of the host takes memory as it is.
+    declared = [None if is_step else node.meta.get("val") for node in inputs]
 
     def run(values: list[Any]) -> Sequence[Any]:
         if counter:

@@ -20,6 +20,7 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import fx_graph, memory, metrics, partition, plan, prng, refusals
 from .aot import GraphInfo
+from .counting import count_first
 from .expand import expand_refused
 from .launch import Request, compile_launch
 from .lowering import Target
@@ -60,6 +61,7 @@ def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
 def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Options) -> Run:
     """Split at ops whose output shape depends on data: what follows them waits for real sizes."""
     make_static(graph)
+    count_first(graph)
     dynamic = {
         node: refusals.what_depends_on_data(node)
         for node in graph.nodes

@@ -8,6 +8,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.errors import UnsupportedOp
 
 from . import culprits, metrics
+from .host_steps import is_host_step
 from .lowering import Target, is_op, reason_unsupported
 from .lowering.bodies import op_of
 from .lowering.source import location_of
@@ -31,7 +32,7 @@ def refused_nodes(graph: Graph, target: Target, *, mixes_floats: bool = False) -
 def report(refused: dict[Node, str], options: Options) -> None:
     """Say once per op and line what runs on the CPU and why; or raise, if that is asked for."""
     for node, reason in refused.items():
-        if _is_check(node):
+        if _is_check(node) or is_host_step(node):
             continue
         where = location_of(node)
         line = f" ({where.code})" if where.code else ""
@@ -58,6 +59,8 @@ def _is_check(node: Node) -> bool:
 
 def is_data_dependent(node: Node) -> bool:
     """Whether the node's output shape, or the number it gives, depends on values."""
+    if is_host_step(node):
+        return True
     value = node.meta.get("val")
     fresh = node.meta.get("unbacked_bindings")
     return (

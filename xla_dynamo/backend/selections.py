@@ -17,10 +17,9 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
-from torch.fx.node import map_arg
 
+from . import fx_graph
 from .aot import is_symbolic
-from .fx_graph import drop_unused
 
 aten = torch.ops.aten
 _SUMS = frozenset({aten.sum.default, aten.sum.dim_IntList})
@@ -44,7 +43,7 @@ def make_static(graph: Graph) -> None:
         elif node.target is aten.index_select.default:
             changed |= _distinct(graph, node)
     if changed:
-        drop_unused(graph)
+        fx_graph.drop_unused(graph)
 
 
 def _masked(graph: Graph, node: Node) -> bool:
@@ -79,8 +78,8 @@ def _distinct(graph: Graph, node: Node) -> bool:
     if index is None or not _is_summed(_Selection(node, source, dim % max(1, rank))):
         return False
     with graph.inserting_before(node):
-        nowhere = _call(graph, aten.full_like.default, source, False, dtype=torch.bool)
-        pointed = _call(graph, aten.index_fill.int_Scalar, nowhere, dim, index, True)
+        nowhere = fx_graph.call(graph, aten.full_like.default, source, False, dtype=torch.bool)
+        pointed = fx_graph.call(graph, aten.index_fill.int_Scalar, nowhere, dim, index, True)
         node.replace_all_uses_with(_zero_outside(graph, source, pointed))
     return True
 
@@ -120,25 +119,17 @@ def _sums(user: Node, found: _Selection, extent: int) -> bool:
 def _zero_outside_mask(graph: Graph, found: _Selection, mask: Node) -> Node:
     dims = found.source.meta["val"].dim() - found.dim - mask.meta["val"].dim()
     for _ in range(dims):
-        mask = _call(graph, aten.unsqueeze.default, mask, -1)
+        mask = fx_graph.call(graph, aten.unsqueeze.default, mask, -1)
     return _zero_outside(graph, found.source, mask)
 
 
 def _zero_outside(graph: Graph, source: Node, mask: Node) -> Node:
-    outside = _call(graph, aten.logical_not.default, mask)
-    return _call(graph, aten.masked_fill.Scalar, source, outside, 0)
+    outside = fx_graph.call(graph, aten.logical_not.default, mask)
+    return fx_graph.call(graph, aten.masked_fill.Scalar, source, outside, 0)
 
 
 def _at_positions(graph: Graph, found: _Selection, mask: Node, size: int) -> Node:
-    positions = _call(graph, aten.nonzero_static.default, mask, size=size)
+    positions = fx_graph.call(graph, aten.nonzero_static.default, mask, size=size)
     columns = range(mask.meta["val"].dim())
-    picked = [_call(graph, aten.select.int, positions, 1, column) for column in columns]
-    return _call(graph, aten.index.Tensor, found.source, [*[None] * found.dim, *picked])
-
-
-def _call(graph: Graph, op: Any, *args: Any, **kwargs: Any) -> Node:
-    """A new node of `graph`, with the value that PyTorch infers for it."""
-    node = graph.call_function(op, args, kwargs)
-    values, keywords = map_arg((args, kwargs), lambda operand: operand.meta["val"])
-    node.meta["val"] = op(*values, **keywords)
-    return node
+    picked = [fx_graph.call(graph, aten.select.int, positions, 1, column) for column in columns]
+    return fx_graph.call(graph, aten.index.Tensor, found.source, [*[None] * found.dim, *picked])

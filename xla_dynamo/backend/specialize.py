@@ -133,6 +133,7 @@ class _Specializer:
 
     def _placeholder(self, node: Node, position: int) -> Any:
         new = self._new.placeholder(node.name)
+        new.meta["argument"] = node.meta.get("argument")
         argument = self._arguments[position]
         if isinstance(argument, torch.Tensor):
             with self._mode:

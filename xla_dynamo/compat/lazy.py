@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import dense, execute, inference, metrics
+from . import counted, dense, execute, inference, metrics
 from .functional import honouring_lazy_bits
 from .ops import OPS, Op, describe, handles
 from .place import user_place
@@ -39,7 +39,13 @@ def record(op: Op, args: Any, kwargs: Any) -> Any:
     except ForeignTensor:
         args = _admit(window, op, args)
         result = window.record(op, args, kwargs or {})
-    return run_now(window, op, args, kwargs or {}) if result is inference.EAGER else result
+    if result is not inference.EAGER:
+        return result
+    result = _counted.take(op, args, kwargs or {})
+    return run_now(window, op, args, kwargs or {}) if result is NotImplemented else result
+
+
+_counted = counted.OnDevice(record)
 
 
 def _window(args: Any, kwargs: Any) -> Window:

@@ -1,0 +1,122 @@
+"""A graph with ops whose shape depends on data -> those made of steps (see counted_ops)."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from . import fx_graph, host_steps
+from .aot import is_symbolic
+from .counted_ops import COUNTED
+from .lowering.bodies import output_values
+
+aten = torch.ops.aten
+
+
+def count_first(graph: Graph) -> None:
+    """Rewrite `graph`, whose shapes may be symbolic, in place."""
+    for node in list(graph.nodes):
+        if node.target not in COUNTED:
+            continue
+        if node.meta.get("unbacked_bindings"):
+            _rewrite(graph, node)
+        elif node.target is not aten.index.Tensor:
+            _make_empty(graph, node)
+
+
+def _rewrite(graph: Graph, node: Node) -> None:
+    size = _unknown_size(node.meta["val"])
+    if size is None:
+        return
+    with graph.inserting_before(node):
+        result = COUNTED[node.target](_Nodes(graph, node, size), *node.args, **node.kwargs)
+    _replace(graph, node, result)
+
+
+def _make_empty(graph: Graph, node: Node) -> None:
+    """Of an empty tensor, PyTorch infers shapes without data: nothing is to be computed."""
+    operand = node.args[0]
+    values = output_values(node)
+    assert isinstance(operand, Node)
+    if any(value.numel() != 0 for value in values):
+        return
+
+    def empty(value: torch.Tensor) -> Node:
+        return fx_graph.call(
+            graph, aten.new_empty.default, operand, list(value.shape), dtype=value.dtype
+        )
+
+    with graph.inserting_before(node):
+        made = [empty(value) for value in values]
+    _replace(graph, node, made[0] if isinstance(node.meta["val"], torch.Tensor) else made)
+
+
+def _unknown_size(value: Any) -> torch.SymInt | None:
+    """The size that depends on data, in the first tensor of what an op gives."""
+    first = value if isinstance(value, torch.Tensor) else value[0]
+    sizes: list[Any] = list(first.shape)
+    return next(filter(_is_unbacked, sizes), None)
+
+
+def _is_unbacked(size: Any) -> bool:
+    if not is_symbolic(size):
+        return False
+    environment = size.node.shape_env
+    return any(environment.is_unbacked_symint(s) for s in size.node.expr.free_symbols)
+
+
+def _replace(graph: Graph, node: Node, result: Any) -> None:
+    if isinstance(result, Node):
+        result.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(result)
+    else:
+        for user in list(node.users):
+            assert user.target is operator.getitem
+            user.replace_all_uses_with(result[user.args[1]])
+            graph.erase_node(user)
+    graph.erase_node(node)
+
+
+class _Nodes:
+    """Steps as nodes, in the place of `origin`, of whose result `size` is the unknown size."""
+
+    def __init__(self, graph: Graph, origin: Node, size: torch.SymInt) -> None:
+        self._graph = graph
+        self._trace = origin.meta.get("stack_trace")
+        self._size = size
+
+    def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        node = fx_graph.call(self._graph, op, *args, **kwargs)
+        value = self._traced(node).meta["val"]
+        if isinstance(value, torch.Tensor):
+            return node
+        return tuple(
+            self._traced(fx_graph.call(self._graph, operator.getitem, node, at))
+            for at in range(len(value))
+        )
+
+    def value(self, operand: Node) -> torch.Tensor:
+        return operand.meta["val"]
+
+    def number(self, count: Node, complaint: str) -> Node:
+        return self._step(host_steps.number, self._size, count, complaint)
+
+    def leading(self, whole: Node, count: Node, dim: int = 0, transposed: bool = False) -> Node:
+        value = whole.meta["val"]
+        shape = [self._size if at == dim else n for at, n in enumerate(value.shape)]
+        part = value.new_empty(shape)
+        return self._step(
+            host_steps.leading, part.t() if transposed else part, whole, count, dim, transposed
+        )
+
+    def _step(self, step: Any, value: Any, *args: Any) -> Node:
+        node = self._traced(self._graph.call_function(step, args))
+        node.meta["val"] = value
+        return node
+
+    def _traced(self, node: Node) -> Node:
+        node.meta["stack_trace"] = self._trace
+        return node

@@ -1,0 +1,52 @@
+"""An op whose shape depends on data -> its steps on lazy tensors: see backend.counted_ops.
+
+The device computes all there can be and its count; reading that is a barrier, and what is taken of
+the whole belongs to the next window, which is compiled for its size in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from xla_dynamo.backend.counted_ops import COUNTED
+
+from . import execute
+from .ops import Op, describe
+
+aten = torch.ops.aten
+
+Record = Callable[[Op, Any, Any], Any]
+
+
+class OnDevice:
+    """Steps that are recorded."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def take(self, op: Op, args: Any, kwargs: Any) -> Any:
+        """What `op` gives, or NotImplemented for an op that has no steps."""
+        how = COUNTED.get(op.func)
+        return NotImplemented if how is None else how(self, *args, **kwargs)
+
+    def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._record(describe(op), args, kwargs)
+
+    def value(self, operand: Any) -> torch.Tensor:
+        return operand
+
+    def number(self, count: Any, complaint: str) -> int:
+        value = int(execute.download(count.value))
+        if value < 0:
+            raise RuntimeError(complaint)
+        return value
+
+    def leading(self, whole: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
+        size = int(execute.download(count.value))
+        part = whole
+        if size < whole.shape[dim]:
+            part = self.call(aten.slice.Tensor, whole, dim, 0, size)
+        return self.call(aten.t.default, part) if transposed else part
