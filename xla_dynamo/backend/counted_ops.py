@@ -176,14 +176,22 @@ def _index(steps: Steps, x: Any, indices: Sequence[Any]) -> Any:
         dim = present[0]
         whole, count = steps.call(ops.index_whole.default, x, indices[dim], dim)
         return steps.leading(whole, count, dim)
+    shape = steps.value(x).shape
     positions: list[Any] = []
-    for index in indices:
-        if index is None or steps.value(index).dtype not in (torch.bool, torch.uint8):
+    for number, index in enumerate(indices):
+        mask = None if index is None else steps.value(index)
+        if mask is None or mask.dtype not in (torch.bool, torch.uint8):
             positions.append(index)
             continue
+        first = len(positions)
+        if mask.shape != shape[first : first + mask.dim()]:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {number} does not match the "
+                f"shape of the indexed tensor {list(shape)} at index {first}"
+            )
         found = _nonzero(steps, index)
-        dims = range(steps.value(index).dim())
-        positions.extend(steps.call(aten.select.int, found, 1, at) for at in dims)
+        columns = range(mask.dim())
+        positions.extend(steps.call(aten.select.int, found, 1, at) for at in columns)
     return steps.call(aten.index.Tensor, x, positions)
 
 
@@ -247,6 +255,14 @@ def _bincount(steps: Steps, x: Any, weights: Any = None, minlength: int = 0) -> 
     count = steps.call(ops.bincount_size.default, x, minlength)
     size = steps.number(count, "bincount only supports 1-d non-negative integral inputs.")
     return steps.call(ops.bincount_of_size.default, x, weights, size)
+
+
+def tells_on_zeros(op: Any, args: Sequence[Any]) -> bool:
+    """Whether eager raises for zeros what it raises for other operands of these shapes.
+
+    Not for a mask among indices: it picks another number of elements.
+    """
+    return op is not aten.index.Tensor or sum(index is not None for index in args[1]) < 2
 
 
 COUNTED: Mapping[Any, Callable[..., Any]] = MappingProxyType(

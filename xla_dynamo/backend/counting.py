@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from . import fx_graph, host_steps
 from .aot import is_symbolic
-from .counted_ops import COUNTED
+from .counted_ops import COUNTED, tells_on_zeros
+from .lowering import operands
 from .lowering.bodies import output_values
 
 aten = torch.ops.aten
@@ -29,11 +31,26 @@ def count_first(graph: Graph) -> None:
 
 def _rewrite(graph: Graph, node: Node) -> None:
     size = _unknown_size(node.meta["val"])
-    if size is None:
+    if size is None or _is_refused(node):
         return
     with graph.inserting_before(node):
         result = COUNTED[node.target](_Nodes(graph, node, size), *node.args, **node.kwargs)
     _replace(graph, node, result)
+
+
+def _is_refused(node: Node) -> bool:
+    """Whether eager raises for such operands, as it then does where the node is: on the host."""
+    args, kwargs = map_arg((node.args, node.kwargs), _stand_in)
+    if not tells_on_zeros(node.target, args):
+        return False
+    return operands.error_of_zeros(node.target, args, kwargs) is not None
+
+
+def _stand_in(operand: Node) -> torch.Tensor:
+    """A tensor of the operand's dtype; 1 stands for a size that is not known."""
+    value = operand.meta["val"]
+    sizes = [1 if is_symbolic(size) else size for size in value.shape]
+    return torch.empty(sizes, dtype=value.dtype, device="meta")
 
 
 def _make_empty(graph: Graph, node: Node) -> None:

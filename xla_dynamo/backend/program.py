@@ -63,7 +63,7 @@ def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Option
     make_static(graph)
     count_first(graph)
     dynamic = {
-        node: refusals.what_depends_on_data(node)
+        node: "its output shape depends on data"
         for node in graph.nodes
         if refusals.is_data_dependent(node)
     }

@@ -70,10 +70,3 @@ def is_data_dependent(node: Node) -> bool:
             value, (torch.Tensor, tuple, list, torch.SymInt, torch.SymFloat, torch.SymBool)
         )
     )
-
-
-def what_depends_on_data(node: Node) -> str:
-    """The reason why a data-dependent node is refused."""
-    if isinstance(node.meta["val"], (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return "Python gets a number from it, which depends on data"
-    return "its output shape depends on data"

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
+from xla_dynamo.backend.counted_ops import COUNTED, tells_on_zeros
 from xla_dynamo.backend.decompositions import PROMOTING
 from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
@@ -93,6 +94,9 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
 
 def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args, kwargs):
+        # No shape is inferred that would show what eager refuses.
+        if op.func in COUNTED and tells_on_zeros(op.func, args):
+            _raise_as_eager(op, args, kwargs)
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
     if operands.refusal(op.func, fake_args, fake_kwargs, mixes_floats=True) is not None:
