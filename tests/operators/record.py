@@ -55,10 +55,13 @@ class Row:
 
 
 def brief(reason: str) -> str:
-    """A reason without what differs from run to run: addresses, lines, and long advice."""
+    """A reason without what differs from run to run: samples, addresses, lines, long advice."""
     text = re.split(
-        r" Explanation: | Hint: | from user code| \(at | Set TORCH| For more info", reason
+        r" Explanation: | Hint: | from user code| \(at | Set TORCH| For more info"
+        r"|: Pending unbacked symbols",
+        reason,
     )[0]
+    text = re.sub(r"(?<=fails too\)): \(.*?\)(?=: )", "", text)
     text = re.sub(r"0x[0-9a-f]+", "0x…", text)
     text = re.sub(r'File "[^"]*", line \d+', "", text)
     return " ".join(text.split())[:240]

@@ -92,6 +92,8 @@ def test_reasons_are_brief() -> None:
     assert (
         brief("Data dependent operator Explanation: long Hint: more") == "Data dependent operator"
     )
+    told = "PyTorch cannot trace it (aot_eager fails too): (int64[], r=(1, 2)): UserError: no data"
+    assert brief(told) == "PyTorch cannot trace it (aot_eager fails too): UserError: no data"
     assert brief("no such dtype. Convert it. (at a.py:7 (x.to(y)))") == "no such dtype. Convert it."
 
 
