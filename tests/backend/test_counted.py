@@ -35,6 +35,11 @@ CASES: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "mask of columns": (lambda x, m: x[:, m], [FLOATS, COLUMNS]),
     "mask in the middle": (lambda x, m: x.expand(2, 3, 4)[:, m], [FLOATS, ROWS]),
     "mask of two dimensions": (lambda x: x[..., None].expand(3, 4, 2)[x > 0], [FLOATS]),
+    "mask of what a mask picked": (lambda x, m, n: x[m][:, n], [FLOATS, ROWS, COLUMNS]),
+    "unique rows of what a mask picked": (
+        lambda x, m: torch.unique(x[:, m], dim=0, return_counts=True),
+        [INTEGERS % 2, COLUMNS],
+    ),
     "unique": (torch.unique, [INTEGERS]),
     "unique, all": (lambda x: torch.unique(x, True, True, True), [INTEGERS]),
     "unique floats": (

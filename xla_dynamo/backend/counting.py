@@ -30,7 +30,7 @@ def count_first(graph: Graph) -> None:
 
 
 def _rewrite(graph: Graph, node: Node) -> None:
-    size = _unknown_size(node.meta["val"])
+    size = _unknown_size(node)
     if size is None or _is_refused(node):
         return
     with graph.inserting_before(node):
@@ -71,18 +71,19 @@ def _make_empty(graph: Graph, node: Node) -> None:
     _replace(graph, node, made[0] if isinstance(node.meta["val"], torch.Tensor) else made)
 
 
-def _unknown_size(value: Any) -> torch.SymInt | None:
-    """The size that depends on data, in the first tensor of what an op gives."""
-    first = value if isinstance(value, torch.Tensor) else value[0]
-    sizes: list[Any] = list(first.shape)
-    return next(filter(_is_unbacked, sizes), None)
+def _unknown_size(node: Node) -> torch.SymInt | None:
+    """The size of the first result that depends on data, and on no size of an operand."""
+    known = {symbol for operand in node.all_input_nodes for symbol in _symbols(operand)}
+    first, *_ = output_values(node)
+    sizes: list[Any] = [size for size in first.shape if is_symbolic(size)]
+    return next((size for size in sizes if not size.node.expr.free_symbols <= known), None)
 
 
-def _is_unbacked(size: Any) -> bool:
-    if not is_symbolic(size):
-        return False
-    environment = size.node.shape_env
-    return any(environment.is_unbacked_symint(s) for s in size.node.expr.free_symbols)
+def _symbols(operand: Node) -> set[Any]:
+    sizes: list[Any] = [
+        size for size in getattr(operand.meta["val"], "shape", ()) if is_symbolic(size)
+    ]
+    return set().union(*(size.node.expr.free_symbols for size in sizes))
 
 
 def _replace(graph: Graph, node: Node, result: Any) -> None:
