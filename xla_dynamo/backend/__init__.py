@@ -32,6 +32,7 @@ def xla(
     # Here, not above: naming the backend must import neither jax nor torch_mlir.
     from . import aot, prng
     from . import options as option_module
+    from .attention_weights import save_weights
     from .decompositions import decompositions
     from .dimensions import leave_out_empty_dimensions
     from .log_softmax import save_rows_only
@@ -53,6 +54,7 @@ def xla(
     def edit(graph: GraphModule) -> None:
         keep_start_on_device(graph)
         save_rows_only(graph)
+        save_weights(graph)
         prng.functionalize(graph, draws)
 
     return aot.compile(

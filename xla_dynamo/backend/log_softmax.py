@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import map_arg
+
+from .fx_graph import call
 
 aten = torch.ops.aten
 # 16-bit floats keep the op: their output is rounded, and eager's gradient is of that.
@@ -89,18 +90,18 @@ def _has_rows(x: torch.Tensor) -> bool:
 
 def _split(graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node]) -> None:
     with graph.inserting_before(node):
-        below = _call(graph, aten.sub.Tensor, x, _call(graph, aten.amax.default, x, [dim], True))
-        weights = _call(graph, aten.exp.default, below)
-        total = _call(graph, aten.sum.dim_IntList, weights, [dim], True)
-        output = _call(graph, aten.sub.Tensor, below, _call(graph, aten.log.default, total))
+        below = call(graph, aten.sub.Tensor, x, call(graph, aten.amax.default, x, [dim], True))
+        weights = call(graph, aten.exp.default, below)
+        total = call(graph, aten.sum.dim_IntList, weights, [dim], True)
+        output = call(graph, aten.sub.Tensor, below, call(graph, aten.log.default, total))
     output.meta = {**node.meta, **output.meta}
     for gradient in gradients:
         grad: Any = gradient.args[0]
         with graph.inserting_before(gradient):
-            shares = _call(graph, aten.div.Tensor, weights, total)
+            shares = call(graph, aten.div.Tensor, weights, total)
             along = _sum_over_classes(graph, grad, dim)
-            taken = _call(graph, aten.mul.Tensor, shares, along)
-            result = _call(graph, aten.sub.Tensor, grad, taken)
+            taken = call(graph, aten.mul.Tensor, shares, along)
+            result = call(graph, aten.sub.Tensor, grad, taken)
         gradient.replace_all_uses_with(result)
         graph.erase_node(gradient)
     for user in list(node.users):
@@ -115,25 +116,18 @@ def _sum_over_classes(graph: Graph, grad: Any, dim: int) -> Node:
     dim = dim % value.dim()
     if grad.target in _LOSSES and dim == min(value.dim() - 1, 1):
         of_loss, _, *rest = operands
-        return _call(graph, torch.ops.xla_dynamo.nll_loss_row_gradient.default, of_loss, *rest)
+        return call(graph, torch.ops.xla_dynamo.nll_loss_row_gradient.default, of_loss, *rest)
     if grad.target is aten.expand.default:
         shape = list(value.shape)
         shape[dim] = 1
         if list(_shape(operands[0])) == shape:
-            return _call(graph, aten.mul.Scalar, operands[0], value.shape[dim])
+            return call(graph, aten.mul.Scalar, operands[0], value.shape[dim])
     plain = grad.target is aten.add.Tensor and not grad.kwargs
     if plain and all(isinstance(o, Node) and _shape(o) == value.shape for o in operands):
         sums = [_sum_over_classes(graph, operand, dim) for operand in operands]
-        return _call(graph, aten.add.Tensor, *sums)
-    return _call(graph, aten.sum.dim_IntList, grad, [dim], True)
+        return call(graph, aten.add.Tensor, *sums)
+    return call(graph, aten.sum.dim_IntList, grad, [dim], True)
 
 
 def _shape(node: Node) -> torch.Size:
     return node.meta["val"].shape
-
-
-def _call(graph: Graph, op: Any, *args: Any) -> Node:
-    """A new node of `graph`, with the value that PyTorch infers for it."""
-    node = graph.call_function(op, args)
-    node.meta["val"] = op(*map_arg(args, lambda operand: operand.meta["val"]))
-    return node

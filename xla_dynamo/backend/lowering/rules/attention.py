@@ -1,7 +1,8 @@
 """Scaled dot product attention and its gradient -> matrix products around an exponential.
 
-The forward returns the log-sum-exp of each row of scores; the backward recomputes the probabilities
-from it (flash attention's formulas), so nothing of size queries x keys lives between the two.
+PyTorch's forward returns the log-sum-exp of each row of scores, and its backward recomputes the
+probabilities from it (flash attention's formulas), so nothing of size queries x keys lives between
+the two. Of few keys, the weights themselves do (backend/attention_weights.py).
 Products accumulate in float32; probabilities enter the second product in the dtype of the values.
 Query heads that share a key head become rows of one product.
 """
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from ... import attention_weights  # noqa: F401  (registers ops)
 from .. import dtypes
 from ..registry import Unsupported, lower
 
@@ -44,7 +46,23 @@ def _scaled_dot_product_flash_attention_for_cpu(
     XLA:CPU makes one kernel of it all, if nothing between the products reshapes or compares.
     """
     _refuse_dropout(dropout_p)
-    shape = (*query.shape[:-1], value.shape[-1])
+    out, _, total, top = _attended(query, key, value, attn_mask, is_causal, scale)
+    logsumexp = top + jnp.log(total)
+    if attn_mask is not None:
+        logsumexp = jnp.where(total == 0, 0, logsumexp)
+    return out, logsumexp.reshape(query.shape[:-1])
+
+
+def _attended(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[Array, Array, Array, Array]:
+    """Attention; of each row of scores, exp(score - top), their sum, and top, the largest."""
+    shape, dtype = (*query.shape[:-1], value.shape[-1]), query.dtype
     if attn_mask is None and not is_causal:
         query = _by_key_head(query, key)
     query, _, of_scores = _scaled(query, scale)
@@ -56,10 +74,44 @@ def _scaled_dot_product_flash_attention_for_cpu(
     # A row with a key has a sum of 1 at least, which stays what it is.
     divisor = total if attn_mask is None else total + _LEAST
     out = _rows_by_keys(weights.astype(value.dtype), value) / divisor
-    logsumexp = top + jnp.log(total)
-    if attn_mask is not None:
-        logsumexp = jnp.where(total == 0, 0, logsumexp)
-    return out.reshape(shape).astype(query.dtype), logsumexp.reshape(shape[:-1])
+    return out.reshape(shape).astype(dtype), weights, total, top
+
+
+@lower(torch.ops.xla_dynamo.attention.default)
+def attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[Array, Array, Array]:
+    out, weights, total, _ = _attended(query, key, value, mask, is_causal, scale)
+    inverse = 1 / total if mask is None else jnp.where(total == 0, 0, 1 / total)
+    rows = query.shape[:-1]
+    return out, weights.reshape(*rows, key.shape[-2]), inverse.reshape(*rows, 1)
+
+
+@lower(torch.ops.xla_dynamo.attention_backward.default)
+def attention_backward(
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    weights: Array,
+    inverse: Array,
+    scale: float | None,
+) -> tuple[Array, Array, Array]:
+    """`inverse` is one number a row: it scales rows, where it can, and not weights."""
+    query, of_query, of_scores = _scaled(query, scale)
+    along = jnp.sum(grad_out * out, -1, keepdims=True)
+    grad_scores = weights * (_rows_by_features(grad_out, value) - along) * (inverse * of_scores)
+    return (
+        _rows_by_keys(grad_scores, key) * of_query,
+        _keys_by_features(grad_scores, query, key),
+        _keys_by_features(weights, grad_out * inverse, value),
+    )
 
 
 @lower(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
