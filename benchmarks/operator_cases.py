@@ -27,6 +27,7 @@ class Index:
     shape: Shape
     below: int = 0
     step: int = 0
+    dtype: torch.dtype = torch.int64
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Case:
     gradients: inputs whose gradients are measured instead of the result.
     with_forward: the forward is measured with the gradients: for ops whose gradient needs what the
         forward computes, which one side might otherwise have been given.
+    same_integers: JAX is given integers of the same width, and not int32, which it prefers.
     """
 
     family: str
@@ -46,6 +48,7 @@ class Case:
     inputs: tuple[Shape | Index, ...]
     gradients: tuple[int, ...] = ()
     with_forward: bool = False
+    same_integers: bool = False
 
 
 def _row(
@@ -56,9 +59,10 @@ def _row(
     grad: tuple[tuple[int, ...], ...] = (),
     whole: tuple[int, ...] = (),
     forward: bool = True,
+    same_integers: bool = False,
 ) -> Iterator[Case]:
     """The op; its gradients in each group of inputs of `grad`; itself and its gradients."""
-    case = Case("", name, ours, theirs, inputs)
+    case = Case("", name, ours, theirs, inputs, same_integers=same_integers)
     if forward:
         yield case
     for group in grad:
@@ -273,6 +277,9 @@ def _indexings() -> Iterator[Case]:
 
     yield from _row("gather", gather, gather_by_hand, x, places, grad=((0,),))
     yield from _row(
+        "gather, int64 in JAX too", gather, gather_by_hand, x, places, same_integers=True
+    )
+    yield from _row(
         "scatter_add",
         lambda x, index, source: x.scatter_add(1, index, source),
         hand.scatter_add,
@@ -304,13 +311,15 @@ def _indexings() -> Iterator[Case]:
         lambda x, i, j, source: x.at[i, j].add(source),
         *(x, Index((500_000,), _ROWS), Index((500_000,), _COLUMNS), (500_000,)),
     )
-    yield from _row(
-        "x[i, j]",
-        lambda x, i, j: x[i, j],
-        lambda x, i, j: x[i, j],
-        *(x, Index((500_000,), _ROWS), Index((500_000,), _COLUMNS)),
-        grad=((0,),),
-    )
+
+    def at(x: Any, i: Any, j: Any) -> Any:
+        return x[i, j]
+
+    pairs = (Index((500_000,), _ROWS), Index((500_000,), _COLUMNS))
+    yield from _row("x[i, j]", at, at, x, *pairs, grad=((0,),))
+    yield from _row("x[i, j], int64 in JAX too", at, at, x, *pairs, same_integers=True)
+    narrow = [replace(index, dtype=torch.int32) for index in pairs]
+    yield from _row("x[i, j], int32 here too", at, at, x, *narrow)
 
 
 def _scans() -> Iterator[Case]:

@@ -20,15 +20,18 @@ What is timed is the executable alone, with its inputs on the device; README's b
 a call costs beyond it. Both sides take turns in one process. A time is the least of all rounds,
 since other load on the machine only ever adds to it; memory that results have left is used again.
 "forward and gradients" are two executables here, as autograd calls them, and one in JAX; other
-gradients are timed without the forward. Indices are int64 here, and int32 in JAX.
+gradients are timed without the forward. Indices are int64 here, and int32 in JAX, where a row does
+not say otherwise.
 
 {above} of {count} cases are above {limit} times JAX's time.
 {notes}
 {table}
 """
 _NANS = "PyTorch counts every NaN among the largest, and to look for one reads the input once more"
-_SCORES = "the backward computes scores again, from what PyTorch's flash attention saves"
-_INT64 = "indices of int64 are twice the bytes, and most of what is read"
+_BETWEEN = "the weights are written by one program and read by another"
+_INT64 = (
+    "indices of int64 are twice the bytes, and most of what is read (see the rows of one width)"
+)
 _UNKNOWN = "no reason is known"
 # Why a case is above the limit: "family: name, what" -> reason.
 NOTES: dict[str, str] = {
@@ -36,7 +39,7 @@ NOTES: dict[str, str] = {
         "XLA:CPU runs the product for the weight, over rows of both operands, in a slower kernel"
     ),
     **{
-        f"attention: {mask}, forward and gradients": _SCORES
+        f"attention: {mask}, forward and gradients": _BETWEEN
         for mask in ("full", "causal", "additive mask", "grouped queries")
     },
     "sorting: topk 50, forward": _NANS,

@@ -39,7 +39,7 @@ OUTPUT = Path("benchmarks/operator_results.jsonl")
 # Seconds of measuring: of every case, and at most, of one above the limit.
 SECONDS, MOST_SECONDS = 0.8, 2.5
 # How often a case above the limit is measured again.
-REPEATS = 2
+REPEATS = 4
 # glibc's mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 Call = Callable[[], object]
@@ -76,8 +76,8 @@ def _tensor(spec: tuple[int, ...] | Index) -> torch.Tensor:
     if not isinstance(spec, Index):
         return torch.randn(spec)
     if spec.step:
-        return torch.arange(spec.shape[0]) * spec.step
-    return torch.randint(spec.below, spec.shape)
+        return torch.arange(spec.shape[0], dtype=spec.dtype) * spec.step
+    return torch.randint(spec.below, spec.shape, dtype=spec.dtype)
 
 
 def _flat(results: Any) -> list[Any]:
@@ -135,12 +135,14 @@ def _theirs(
     """What jax.jit makes of it, compiled for the client that the other side runs on."""
     device = pjrt.device("cpu")
     tensors = [tensor.detach() for tensor in inputs]
-    tensors = [t if t.is_floating_point() else t.int() for t in tensors]
+    if not case.same_integers:
+        tensors = [t if t.is_floating_point() else t.int() for t in tensors]
     arrays = [pjrt.to_array(tensor, device) for tensor in tensors]
     if cotangent is not None:
         arrays.append(pjrt.to_array(cotangent, device))
     shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
-    lowered = jax.jit(_differentiated(case), keep_unused=True).lower(*shapes)
+    with jax.enable_x64(case.same_integers):
+        lowered = jax.jit(_differentiated(case), keep_unused=True).lower(*shapes)
     taken, given = (
         [(tuple(a.shape), a.dtype) for a in jax.tree.leaves(side)]
         for side in (arrays, lowered.out_info)
