@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from eager import fallbacks
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
 
@@ -69,6 +70,20 @@ def test_weights_double_what_is_saved_at_most() -> None:
 
 def test_weights_of_16_bits_are_computed_again() -> None:
     assert not _saves_weights(16, torch.bfloat16)
+
+
+def test_checkpointed_attention_saves_no_weights() -> None:
+    given = _tensors(*SELF)
+
+    def attend(*qkv: Tensor) -> Tensor:
+        return checkpoint(F.scaled_dot_product_attention, *qkv, use_reentrant=False).sin()
+
+    compiled = torch.compile(attend, backend="xla", fullgraph=True, dynamic=False)
+    out = compiled(*given)
+    saved = [x.shape for x in out.grad_fn.saved_tensors]
+    assert torch.Size((2, 4, 6, 6)) not in saved
+    actual = torch.autograd.grad(out.sum(), given)
+    torch.testing.assert_close(actual, torch.autograd.grad(attend(*given).sum(), given))
 
 
 def test_inference_has_no_weights() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from .aot import is_symbolic
-from .fx_graph import call, drop_unused
+from .fx_graph import call
 
 aten = torch.ops.aten
 ops = torch.ops.xla_dynamo
@@ -107,7 +107,6 @@ def save_weights(module: GraphModule) -> None:
         forward = _forward_of(node)
         if forward is not None and _is_small(forward):
             _rewrite(graph, forward, node)
-    drop_unused(graph)
     module.recompile()
 
 
@@ -164,6 +163,15 @@ def _rewrite(graph: Graph, forward: Node, backward: Node) -> None:
     with graph.inserting_before(backward):
         operands = (grad, query, key, value, out, *saved, scale)
         gradients = call(graph, ops.attention_backward.default, *operands)
-    for old, new in ((forward, whole), (backward, gradients)):
-        new.meta = {**old.meta, "val": new.meta["val"]}
-        old.replace_all_uses_with(new)
+    # With the user's line, and what checkpointing says of saving the forward's results.
+    for old, *made in ((forward, whole, *saved), (backward, gradients)):
+        for new in made:
+            new.meta = {**old.meta, "val": new.meta["val"]}
+    forward.replace_all_uses_with(whole)
+    backward.replace_all_uses_with(gradients)
+    logsumexp: Any = backward.args[5]
+    for node in (backward, forward):
+        graph.erase_node(node)
+    while not logsumexp.users:
+        done, logsumexp = logsumexp, logsumexp.args[0]
+        graph.erase_node(done)
