@@ -1,25 +1,19 @@
-"""Ops whose shape depends on data -> ops of a shape that bounds it, and the number of elements.
+"""The parts of ops whose shape depends on data: what there can be of a result, and its number.
 
-A program of XLA has static shapes. So it computes `whole` arrays, what there is first, next to its
-count; the host reads the count, and takes that many (a step of `Steps`). Where nothing bounds the
-shape (repeat_interleave, bincount), the count comes first and the op is computed for that size.
-`COUNTED` says which steps an op is made of. Importing this module registers the ops;
-lowering/rules/counted.py lowers them, and what is here runs where they fall back to eager.
+`whole` results begin with what there is, and have the largest shape that there could be. Importing
+this module registers the ops; counted.py makes others of them, lowering/rules/counted.py lowers
+them, and what is here runs where they fall back to eager.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-aten = torch.ops.aten
-ops = torch.ops.xla_dynamo
 
 
 def _op(name: str, schema: str) -> Callable[..., Any]:
@@ -138,143 +132,3 @@ def _(x: Tensor, weights: Tensor | None, size: int) -> Tensor:
     single = weights is not None and weights.dtype == torch.float32
     dtype = torch.int64 if weights is None else torch.float32 if single else torch.float64
     return x.new_empty((size,), dtype=dtype)
-
-
-class Steps(Protocol):
-    """How the steps of a counted op are taken: as nodes of a graph, or on lazy tensors."""
-
-    def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
-        """What `op` computes on the device."""
-        ...
-
-    def value(self, operand: Any) -> Tensor:
-        """A tensor of the shape and dtype of an operand."""
-        ...
-
-    def number(self, count: Any, complaint: str) -> Any:
-        """The value of a 0-d integer tensor, for which the host waits; an error if negative."""
-        ...
-
-    def leading(self, whole: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
-        """As many elements along `dim` as the 0-d tensor `count` says."""
-        ...
-
-
-def _nonzero(steps: Steps, x: Any) -> Any:
-    whole, count = steps.call(ops.nonzero_whole.default, x)
-    return steps.leading(whole, count, 1, transposed=True)  # eager's strides
-
-
-def _masked_select(steps: Steps, x: Any, mask: Any) -> Any:
-    return steps.leading(*steps.call(ops.masked_select_whole.default, x, mask))
-
-
-def _index(steps: Steps, x: Any, indices: Sequence[Any]) -> Any:
-    """One mask: what there can be of it. Among other indices, a mask becomes its positions."""
-    present = [at for at, index in enumerate(indices) if index is not None]
-    if len(present) == 1:
-        dim = present[0]
-        whole, count = steps.call(ops.index_whole.default, x, indices[dim], dim)
-        return steps.leading(whole, count, dim)
-    shape = steps.value(x).shape
-    positions: list[Any] = []
-    for number, index in enumerate(indices):
-        mask = None if index is None else steps.value(index)
-        if mask is None or mask.dtype not in (torch.bool, torch.uint8):
-            positions.append(index)
-            continue
-        first = len(positions)
-        if mask.shape != shape[first : first + mask.dim()]:
-            raise IndexError(
-                f"The shape of the mask {list(mask.shape)} at index {number} does not match the "
-                f"shape of the indexed tensor {list(shape)} at index {first}"
-            )
-        found = _nonzero(steps, index)
-        columns = range(mask.dim())
-        positions.extend(steps.call(aten.select.int, found, 1, at) for at in columns)
-    return steps.call(aten.index.Tensor, x, positions)
-
-
-def _unique(steps: Steps, x: Any, sorted: bool = True, return_inverse: bool = False) -> Any:
-    return _groups(steps, x, None, False, return_inverse, False)[:2]
-
-
-def _unique2(
-    steps: Steps,
-    x: Any,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> Any:
-    return _groups(steps, x, None, False, return_inverse, return_counts)
-
-
-def _unique_dim(
-    steps: Steps,
-    x: Any,
-    dim: int,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> Any:
-    # Eager gives these two whatever is asked for.
-    return _groups(steps, x, dim % steps.value(x).dim(), False, True, True)
-
-
-def _unique_consecutive(
-    steps: Steps,
-    x: Any,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-) -> Any:
-    dim = None if dim is None else dim % steps.value(x).dim()
-    asked = (return_inverse, return_counts) if dim is None else (True, True)
-    return _groups(steps, x, dim, True, *asked)
-
-
-def _groups(
-    steps: Steps, x: Any, dim: int | None, consecutive: bool, inverse: bool, counts: bool
-) -> Any:
-    values, groups, sizes, number = steps.call(ops.unique_whole.default, x, dim, consecutive)
-    blank = steps.call(aten.new_empty.default, x, [0], dtype=torch.int64)
-    return (
-        steps.leading(values, number, dim or 0),
-        groups if inverse else blank,
-        steps.leading(sizes, number) if counts else blank,
-    )
-
-
-def _repeat_interleave(steps: Steps, repeats: Any) -> Any:
-    count = steps.call(ops.repeats_size.default, repeats)
-    size = steps.number(count, "repeats can not be negative")
-    return steps.call(aten.repeat_interleave.Tensor, repeats, output_size=size)
-
-
-def _bincount(steps: Steps, x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    count = steps.call(ops.bincount_size.default, x, minlength)
-    size = steps.number(count, "bincount only supports 1-d non-negative integral inputs.")
-    return steps.call(ops.bincount_of_size.default, x, weights, size)
-
-
-def tells_on_zeros(op: Any, args: Sequence[Any]) -> bool:
-    """Whether eager raises for zeros what it raises for other operands of these shapes.
-
-    Not for a mask among indices: it picks another number of elements.
-    """
-    return op is not aten.index.Tensor or sum(index is not None for index in args[1]) < 2
-
-
-COUNTED: Mapping[Any, Callable[..., Any]] = MappingProxyType(
-    {
-        aten.nonzero.default: _nonzero,
-        aten.masked_select.default: _masked_select,
-        aten.index.Tensor: _index,
-        aten._unique.default: _unique,
-        aten._unique2.default: _unique2,
-        aten.unique_dim.default: _unique_dim,
-        aten.unique_consecutive.default: _unique_consecutive,
-        aten.repeat_interleave.Tensor: _repeat_interleave,
-        aten.bincount.default: _bincount,
-    }
-)

@@ -1,4 +1,4 @@
-"""A graph with ops whose shape depends on data -> those made of steps (see counted_ops)."""
+"""A graph with ops whose shape depends on data -> those made of steps (see counted)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 from . import fx_graph, host_steps
 from .aot import is_symbolic
-from .counted_ops import COUNTED, tells_on_zeros
+from .counted import COUNTED, tells_on_zeros
 from .lowering import operands
 from .lowering.bodies import output_values
 

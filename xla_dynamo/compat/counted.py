@@ -1,4 +1,4 @@
-"""An op whose shape depends on data -> its steps on lazy tensors: see backend.counted_ops.
+"""An op whose shape depends on data -> its steps on lazy tensors: see backend.counted.
 
 The device computes all there can be and its count; reading that is a barrier, and what is taken of
 the whole belongs to the next window, which is compiled for its size in any case.
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.backend.counted_ops import COUNTED
+from xla_dynamo.backend.counted import COUNTED
 
 from . import execute
 from .ops import Op, describe

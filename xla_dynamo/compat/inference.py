@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend.counted_ops import COUNTED, tells_on_zeros
+from xla_dynamo.backend.counted import COUNTED, tells_on_zeros
 from xla_dynamo.backend.decompositions import PROMOTING
 from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
