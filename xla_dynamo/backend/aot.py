@@ -19,7 +19,7 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from . import fx_graph, recapture
@@ -105,6 +105,7 @@ def compile(
     def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         joint_pass(joint)
         _keep_overwritten(joint)
+        _keep_compared(joint, kwargs["num_fwd_outputs"])
         return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
     return aot_autograd(
@@ -132,6 +133,44 @@ def _keep_overwritten(joint: GraphModule) -> None:
         copy.meta = {**argument.meta, "recompute": CheckpointPolicy.MUST_SAVE}
         argument.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)
     joint.recompile()
+
+
+def _keep_compared(joint: GraphModule, forward_outputs: int) -> None:
+    """Let backward save, as eager does, a tensor in which it looks for a result (its maximum).
+
+    Computed a second time, in another program, its last digits may differ from those of the result,
+    and the gradient of amax would go to no element.
+    """
+    forward = _needed_for(fx_graph.results(joint.graph)[:forward_outputs])
+    late: set[Node] = set()  # what depends on the gradients that are given
+    for node in joint.graph.nodes:
+        given = node.op == "placeholder" and node.name.startswith("tangents")
+        if given or not late.isdisjoint(node.all_input_nodes):
+            late.add(node)
+        elif node.target is torch.ops.aten.eq.Tensor:
+            for operand in node.all_input_nodes:
+                if operand.meta["val"].is_floating_point():
+                    _save(operand, forward)
+
+
+def _needed_for(results: Sequence[Any]) -> set[Node]:
+    found: set[Node] = set()
+    todo = [result for result in results if isinstance(result, Node)]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(node.all_input_nodes)
+    return found
+
+
+def _save(node: Node, forward: set[Node]) -> None:
+    """Have `node` saved, or, as only what is computed in forward can be, what it is made of."""
+    if node in forward and node.op != "placeholder":
+        node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    elif node not in forward:
+        for source in node.all_input_nodes:
+            _save(source, forward)
 
 
 @dataclass(frozen=True)
