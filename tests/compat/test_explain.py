@@ -223,12 +223,15 @@ def test_windows_that_keep_being_compiled_are_warned_of_once(reason: Callable[[]
 
 
 def test_a_fallback_names_op_line_reason_and_remedy() -> None:
+    def solve(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.lstsq(x, x).solution  # this line
+
     x = torch.eye(3)
     with pytest.warns(xla_dynamo.FallbackWarning) as warned:
-        result = torch.linalg.lstsq(x.to(XLA), x.to(XLA)).solution  # this line
+        result = solve(x.to(XLA))
     torch.testing.assert_close(result.cpu(), x)
     text = str(warned[0].message)
-    assert f"at {__file__}:" in text
+    assert f"at {__file__}:{solve.__code__.co_firstlineno + 1}" in text
     assert "this line" in text
     assert "aten.linalg_lstsq" in text
     assert "depends on values" in text

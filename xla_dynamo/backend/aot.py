@@ -143,14 +143,15 @@ def _keep_compared(joint: GraphModule, forward_outputs: int) -> None:
     """
     forward = _needed_for(fx_graph.results(joint.graph)[:forward_outputs])
     late: set[Node] = set()  # what depends on the gradients that are given
+    compared: list[Node] = []
     for node in joint.graph.nodes:
         given = node.op == "placeholder" and node.name.startswith("tangents")
         if given or not late.isdisjoint(node.all_input_nodes):
             late.add(node)
         elif node.target is torch.ops.aten.eq.Tensor:
-            for operand in node.all_input_nodes:
-                if operand.meta["val"].is_floating_point():
-                    _save(operand, forward)
+            operands = node.all_input_nodes
+            compared += [x for x in operands if x.meta["val"].is_floating_point()]
+    _save(compared, forward)
 
 
 def _needed_for(results: Sequence[Any]) -> set[Node]:
@@ -164,13 +165,18 @@ def _needed_for(results: Sequence[Any]) -> set[Node]:
     return found
 
 
-def _save(node: Node, forward: set[Node]) -> None:
-    """Have `node` saved, or, as only what is computed in forward can be, what it is made of."""
-    if node in forward and node.op != "placeholder":
-        node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-    elif node not in forward:
-        for source in node.all_input_nodes:
-            _save(source, forward)
+def _save(nodes: Sequence[Node], forward: set[Node]) -> None:
+    """Have `nodes` saved, or, as only what is computed in forward can be, what they are made of."""
+    todo, seen = list(nodes), set[Node]()
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node not in forward:
+            todo.extend(node.all_input_nodes)
+        elif node.op != "placeholder":
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from .aot import is_symbolic
-from .fx_graph import call
+from .fx_graph import call, drop_detached
 
 aten = torch.ops.aten
 ops = torch.ops.xla_dynamo
@@ -103,45 +103,27 @@ def _(
 def save_weights(module: GraphModule) -> None:
     """Rewrite, in place, the attentions of a graph that holds their gradients as well."""
     graph = module.graph
-    for node in graph.find_nodes(op="call_function", target=_BACKWARD):
-        forward = _forward_of(node)
-        if forward is not None and _is_small(forward):
-            _rewrite(graph, forward, node)
+    for node in graph.find_nodes(op="call_function", target=_FORWARD):
+        logsumexp = next((user for user in node.users if user.args[1] == 1), None)
+        if logsumexp is not None and _is_small(node):
+            drop_detached(graph, logsumexp)
+            users = list(logsumexp.users)
+            if len(users) == 1 and _is_gradient(users[0], node):
+                _rewrite(graph, node, logsumexp, users[0])
     module.recompile()
 
 
-def _forward_of(backward: Node) -> Node | None:
-    """The forward that gave what `backward` takes, if nobody else needs its log-sum-exp."""
-    arguments: Any = backward.args
-    _, query, key, value, _, logsumexp, dropout, is_causal = arguments
-    item = _undetached(logsumexp)
-    forward: Any = item.args[0] if item.args else None
-    if not isinstance(forward, Node) or forward.target is not _FORWARD:
-        return None
-    same = forward.args[:3] == (query, key, value) and dropout == 0
-    same = same and _argument(forward, 4, False) == is_causal and _argument(forward, 3, 0.0) == 0
-    for name in ("attn_mask", "scale"):
-        same = same and forward.kwargs.get(name) == backward.kwargs.get(name)
-    return forward if same and _users(item) == [backward] else None
+def _is_gradient(user: Node, forward: Node) -> bool:
+    arguments: Any = user.args
+    same = user.target is _BACKWARD and arguments[1:4] == forward.args[:3]
+    same = same and arguments[6] == 0 == _argument(forward, 3, 0.0)
+    same = same and arguments[7] == _argument(forward, 4, False)
+    names = ("attn_mask", "scale")
+    return bool(same and all(forward.kwargs.get(n) == user.kwargs.get(n) for n in names))
 
 
 def _argument(node: Node, at: int, default: Any) -> Any:
     return node.args[at] if len(node.args) > at else default
-
-
-def _undetached(node: Node) -> Node:
-    while node.target is aten.detach.default:
-        source: Any = node.args[0]
-        node = source
-    return node
-
-
-def _users(node: Node) -> list[Node]:
-    """Who uses `node`, or a detached copy of it."""
-    found: list[Node] = []
-    for user in node.users:
-        found += _users(user) if user.target is aten.detach.default else [user]
-    return found
 
 
 def _is_small(forward: Node) -> bool:
@@ -152,7 +134,7 @@ def _is_small(forward: Node) -> bool:
     return weights <= 2 * query.numel() + key.numel() + value.numel()
 
 
-def _rewrite(graph: Graph, forward: Node, backward: Node) -> None:
+def _rewrite(graph: Graph, forward: Node, logsumexp: Node, backward: Node) -> None:
     query, key, value = forward.args[:3]
     grad, *_, out = backward.args[:5]
     mask, scale = forward.kwargs.get("attn_mask"), forward.kwargs.get("scale")
@@ -169,9 +151,5 @@ def _rewrite(graph: Graph, forward: Node, backward: Node) -> None:
             new.meta = {**old.meta, "val": new.meta["val"]}
     forward.replace_all_uses_with(whole)
     backward.replace_all_uses_with(gradients)
-    logsumexp: Any = backward.args[5]
-    for node in (backward, forward):
+    for node in (backward, logsumexp, forward):
         graph.erase_node(node)
-    while not logsumexp.users:
-        done, logsumexp = logsumexp, logsumexp.args[0]
-        graph.erase_node(done)

@@ -49,6 +49,15 @@ def call(graph: Graph, op: Any, *args: Any, **kwargs: Any) -> Node:
     return node
 
 
+def drop_detached(graph: Graph, node: Node) -> None:
+    """Have `node` itself used in the place of the detached copies of it that autograd saves."""
+    for user in list(node.users):
+        if user.target is torch.ops.aten.detach.default:
+            drop_detached(graph, user)
+            user.replace_all_uses_with(node)
+            graph.erase_node(user)
+
+
 def drop_unused(graph: Graph) -> None:
     """Erase what no result needs, random ops too; arguments stay."""
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))

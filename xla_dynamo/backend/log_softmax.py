@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from .fx_graph import call
+from .fx_graph import call, drop_detached
 
 aten = torch.ops.aten
 # 16-bit floats keep the op: their output is rounded, and eager's gradient is of that.
@@ -59,22 +59,11 @@ def save_rows_only(module: GraphModule) -> None:
     for node in graph.find_nodes(op="call_function", target=aten._log_softmax.default):
         arguments: Any = node.args
         x, dim, _ = arguments
-        for alias in _aliases(node):
-            alias.replace_all_uses_with(node)
-            graph.erase_node(alias)
+        drop_detached(graph, node)
         gradients = [user for user in node.users if _is_gradient(user, node)]
         if gradients and _has_rows(x.meta["val"]) and x.meta["val"].dtype == node.meta["val"].dtype:
             _split(graph, node, x, dim, gradients)
     module.recompile()
-
-
-def _aliases(node: Node) -> list[Node]:
-    """The detached copies that autograd saves, the last one first."""
-    found: list[Node] = []
-    for user in node.users:
-        if user.target is aten.detach.default:
-            found += [*_aliases(user), user]
-    return found
 
 
 def _is_gradient(user: Node, output: Node) -> bool:
