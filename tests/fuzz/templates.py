@@ -214,7 +214,8 @@ MOVES = [
     "torch.full_like({x}, {int}, dtype={dtype})",
     "torch.ones({x}.shape, dtype={dtype}, device={x}.device)",
     "torch.arange({int}, {int} + {x}.numel(), device={x}.device) * {small}",
-    "torch.linspace({int}, {s}, {x}.numel() + 1, device={x}.device).double()",
+    # In float64: eager's float32 numbers depend on how wide the CPU's vectors are.
+    "torch.linspace({int}, {s}, {x}.numel() + 1, dtype=torch.float64, device={x}.device)",
     "torch.eye({small}, {parts}, dtype={dtype}, device={x}.device)",
     "torch.tensor({s}, device={x}.device)",
     "torch.meshgrid({x}.flatten(), {y}.flatten(), indexing='ij')[{bit}]",
