@@ -37,6 +37,15 @@ def _case(rank, factor, dtype=torch.float32):
     return x, [max(int(n * factor), 1) for n in SIZES[rank]]
 
 
+def _chosen(by_matrix):
+    """Lowers as for a CPU, or as for other devices."""
+
+    def chosen(*args, cpu, default):
+        return (default if by_matrix else cpu)(*args)
+
+    return mock.patch.object(interpolation.lax, "platform_dependent", chosen)
+
+
 @pytest.mark.parametrize("name", NEAREST)
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("with_scales", [True, False])
@@ -58,10 +67,7 @@ def test_smooth(name, factor, align_corners, by_matrix):
     x, sizes = _case(rank, factor)
     op, backward = getattr(aten, name).default, getattr(aten, name + "_backward").default
 
-    def chosen(*args, cpu, default):
-        return (default if by_matrix else cpu)(*args)
-
-    with mock.patch.object(interpolation.lax, "platform_dependent", chosen):
+    with _chosen(by_matrix):
         check(op, x, sizes, align_corners)
     if by_matrix:
         check(backward, torch.randn(2, 3, *sizes), sizes, list(x.shape), align_corners)
@@ -111,6 +117,18 @@ def test_cubic_of_infinities(dtype, width, numbers):
     assert expected.isfinite().all() == (not numbers)
     assert expected.isfinite().sum() > expected.numel() * 0.9
     check(aten.upsample_bicubic2d.default, x, [13, 2 * width], False)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("factor", [2, 1, 1.7, 0.35])
+@pytest.mark.parametrize("by_matrix", [True, False])
+def test_infinities(name, factor, by_matrix):
+    """They reach their neighbours only, from a corner and from within."""
+    x, sizes = _case(SMOOTH[name], factor)
+    x.view(-1)[0] = -float("inf")
+    x.view(-1)[x.numel() // 2 + 1] = float("inf")
+    with _chosen(by_matrix):
+        check(getattr(aten, name).default, x, sizes, False)
 
 
 def test_bytes_by_nearest():

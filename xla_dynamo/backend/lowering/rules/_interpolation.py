@@ -8,11 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 Array = jax.Array
-
-_AXES = "ijk"
-_NEW_AXES = "pqr"
 
 
 def output_sizes(
@@ -35,8 +33,11 @@ def step(size: int, out: int, align_corners: bool, scale: float | None, dtype: n
 
 
 def contract(x: Array, matrices: Sequence[np.ndarray]) -> Array:
-    """Multiply each of the trailing axes of `x` with its matrix [new size, size]."""
-    rank = len(matrices)
-    subscripts = [f"...{_AXES[:rank]}", *(f"{_NEW_AXES[i]}{_AXES[i]}" for i in range(rank))]
-    operands = (jnp.asarray(matrix, x.dtype) for matrix in matrices)
-    return jnp.einsum(f"{','.join(subscripts)}->...{_NEW_AXES[:rank]}", x, *operands)
+    """Multiply each of the trailing axes of `x` with its matrix [new size, size].
+
+    A product puts the new axis last: when all are multiplied, they are in order again.
+    """
+    first = x.ndim - len(matrices)
+    for matrix in matrices:
+        x = lax.dot_general(x, jnp.asarray(matrix, x.dtype), (((first,), (1,)), ((), ())))
+    return x

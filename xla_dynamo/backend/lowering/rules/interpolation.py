@@ -2,7 +2,8 @@
 
 The taps of an output element and their weights are known while tracing. Multiplying each axis with
 a matrix of them moves the fewest bytes on a TPU (a tenth of what gathers move) and is the fastest
-gradient on CPU, where gathers of two or four taps win forward.
+on CPU, but for two taps forward. A matrix would spread infinities over whole rows: an image that
+has some is resized by gathers.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from ._interpolation import contract, output_sizes, step
 aten = torch.ops.aten
 
 Array = jax.Array
-# Of each output element along one axis: places in the input and their weights, [taps, size].
+# Of each output element along one axis: places in the input and their weights, [taps, size]. Where
+# it has fewer taps than others, the place behind the last.
 Taps = tuple[np.ndarray, np.ndarray]
+_MOST_UNROLLED = 4  # taps
 
 
 def upsample(
@@ -44,12 +47,10 @@ def upsample(
         return _bytes(x, _taps(taps_of, x.shape[-2:], output_size, align_corners, scales, wide))
     dtype, x = x.dtype, _floating(x)
     taps = _taps(taps_of, x.shape[-rank:], output_size, align_corners, scales, x.dtype)
-    matrices = [_matrix(t, n) for t, n in zip(taps, x.shape[-rank:], strict=True)]
-    by_matrix = partial(contract, matrices=matrices)
-    if max(len(weights) for _, weights in taps) > 4:
-        return by_matrix(x).astype(dtype)
-    by_taps = partial(_by_taps, taps=taps)
-    return lax.platform_dependent(x, cpu=by_taps, default=by_matrix).astype(dtype)
+    by_taps, by_either = partial(_by_taps, taps=taps), partial(_by_matrices_if_finite, taps=taps)
+    if max(len(weights) for _, weights in taps) > 2:
+        return by_either(x).astype(dtype)
+    return lax.platform_dependent(x, cpu=by_taps, default=by_either).astype(dtype)
 
 
 def upsample_vec(
@@ -92,7 +93,8 @@ def linear(size: int, out: int, align: bool, scale: float | None, dtype: np.dtyp
     else:
         places = np.maximum((places + number(0.5)) * apart - number(0.5), number(0))
     first = np.minimum(places.astype(np.int64), size - 1)
-    second = np.minimum(first + 1, size - 1)
+    # Eager reads an element twice where the axis keeps its size: a weight of 0, of an infinity.
+    second = first if size == out else np.minimum(first + 1, size - 1)
     share = np.clip(places - first, number(0), number(1))
     return np.stack([first, second]), np.stack([1 - share, share])
 
@@ -112,6 +114,8 @@ def antialiased(radius: int, kernel: Callable[[np.ndarray], np.ndarray]) -> Call
     """Taps of a kernel that widens with the step, so that shrinking averages what it covers."""
 
     def taps(size: int, out: int, align: bool, scale: float | None, dtype: np.dtype) -> Taps:
+        if size == out and scale is None:
+            return np.arange(size)[None], np.ones((1, size), dtype)
         number = dtype.type
         apart = step(size, out, align, scale, dtype)
         widening = np.maximum(apart, number(1))
@@ -122,9 +126,10 @@ def antialiased(radius: int, kernel: Callable[[np.ndarray], np.ndarray]) -> Call
         high = np.minimum((centers + support + number(0.5)).astype(np.int64), size)
         offsets = np.arange(max(int((high - low).max(initial=1)), 1))[:, None]
         weights = kernel(np.abs((offsets + low - centers + number(0.5)) / widening))
-        weights = np.where(offsets < high - low, weights, 0)
+        covered = offsets < high - low
+        weights = np.where(covered, weights, 0)
         total = weights.sum(0)
-        return np.minimum(low + offsets, size - 1), weights / np.where(total == 0, 1, total)
+        return np.where(covered, low + offsets, size), weights / np.where(total == 0, 1, total)
 
     return taps
 
@@ -178,23 +183,42 @@ def _taps(
 
 def _matrix(taps: Taps, size: int) -> np.ndarray:
     places, weights = taps
-    matrix = np.zeros((places.shape[1], size), weights.dtype)
+    matrix = np.zeros((places.shape[1], size + 1), weights.dtype)
     np.add.at(matrix, (np.arange(places.shape[1]), places), weights)
-    return matrix
+    return matrix[:, :size]
+
+
+def _by_matrices_if_finite(x: Array, taps: Sequence[Taps]) -> Array:
+    sizes = x.shape[x.ndim - len(taps) :]
+    matrices = [_matrix(t, n) for t, n in zip(taps, sizes, strict=True)]
+    results = (partial(contract, matrices=matrices), partial(_by_taps, taps=taps))
+    shape = jax.eval_shape(results[0], x).shape
+    # Flat, both come out in one layout: XLA copies the one into the other's, else.
+    flat = [lambda x, result=result: result(x).reshape(-1) for result in results]
+    is_finite = jnp.abs(x).max(initial=0) < np.inf
+    return lax.cond(is_finite, *flat, x).reshape(shape)
 
 
 def _by_taps(x: Array, taps: Sequence[Taps]) -> Array:
     for axis, (places, weights) in enumerate(taps):
-        dim = x.ndim - len(taps) + axis
-        column = (-1, *[1] * (len(taps) - 1 - axis))
-        x = sum(
-            (
-                jnp.take(x, place, dim, mode="clip") * weight.astype(x.dtype).reshape(column)
-                for place, weight in zip(places, weights, strict=True)
-            ),
-            start=jnp.zeros((), x.dtype),
-        )
+        x = _gathered(x, x.ndim - len(taps) + axis, places, weights)
     return x
+
+
+def _gathered(x: Array, dim: int, places: np.ndarray, weights: np.ndarray) -> Array:
+    column = (-1, *[1] * (x.ndim - 1 - dim))
+    mode = "fill" if (places == x.shape[dim]).any() else "clip"
+
+    def tap(place: Any, weight: Any) -> Array:
+        read = jnp.take(x, place, dim, mode=mode, fill_value=0)
+        return read * weight.astype(x.dtype).reshape(column)
+
+    if len(places) <= _MOST_UNROLLED:
+        each = zip(places, weights, strict=True)
+        return sum((tap(*one) for one in each), start=jnp.zeros((), x.dtype))
+    total = jnp.zeros((*x.shape[:dim], places.shape[1], *x.shape[dim + 1 :]), x.dtype)
+    rows = jnp.asarray(places), jnp.asarray(weights)
+    return lax.fori_loop(0, len(places), lambda i, sum_: sum_ + tap(*(r[i] for r in rows)), total)
 
 
 def _bytes(x: Array, taps: Sequence[Taps]) -> Array:
