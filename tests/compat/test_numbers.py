@@ -36,3 +36,17 @@ def test_a_scale_of_bools_is_a_bool() -> None:
     x = torch.tensor([True, False, True])
     for alpha in (-1, 0, 2):
         assert_lockstep(lambda x, alpha=alpha: torch.add(x, x, alpha=alpha), x)
+
+
+@pytest.mark.parametrize("alpha", [0, -0.0, 2, -1.5])
+def test_a_scale_decides_signs_of_zeros(alpha: float) -> None:
+    def signs(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        results = (
+            torch.add(x, y, alpha=alpha),
+            torch.sub(x, y, alpha=alpha),
+            torch.rsub(x, y, alpha=alpha),
+        )
+        return (*results, *map(torch.signbit, results))
+
+    x = torch.tensor([-0.0, 0.0, -0.0, 0.0, 3.0])
+    assert_lockstep(signs, x, torch.tensor([-0.0, 0.0, 2.0, -5.0, 1.5]))

@@ -21,6 +21,7 @@ from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
 from . import fx_graph, metrics, outputs
+from .apart import keep_apart
 from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
@@ -189,6 +190,7 @@ def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
     `graph` is edited.
     """
     join_reversals(graph)
+    keep_apart(graph)
     unflatten(graph)  # which drops what is no longer used
     try:
         return lower_graph(graph, target, **details)

@@ -26,11 +26,15 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
 
 
 def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
-    return aten.sub.Tensor(x, _scaled(y, alpha))
+    if isinstance(alpha, int) and alpha == 1:
+        return aten.sub.Tensor(x, y)
+    # As eager does with an integer: 0 is no -0.0 when its sign is changed, and decides that of a
+    # zero. (Here both kinds are floats, and 0.0 is taken for 0.)
+    return aten.add.Tensor(x, _scaled(y, 0 - alpha))
 
 
 def _rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
-    return aten.sub.Tensor(y, _scaled(x, alpha))
+    return _sub(y, x, alpha)
 
 
 def _scaled(y: Any, alpha: Any) -> Any:

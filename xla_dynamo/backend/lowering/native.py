@@ -45,10 +45,14 @@ def _no_empty(predicate: Predicate) -> Predicate:
 
 
 def _no_zero(predicate: Predicate) -> Predicate:
-    """No operand is the number 0, whose addition XLA drops: it makes -0.0 positive."""
+    """No number is 0: XLA drops its addition, which makes -0.0 positive.
+
+    As `alpha` of a difference it is negated in eager, where the integer 0 stays 0.
+    """
 
     def holds(node: Node) -> bool:
-        return predicate(node) and not any(operand == 0 for operand in node.args)
+        numbers = (*node.args, node.kwargs.get("alpha"))
+        return predicate(node) and not any(operand == 0 for operand in numbers)
 
     return holds
 
@@ -105,7 +109,7 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
         _of(_NUMBERS),
     ),
     ((aten.add.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
-    ((aten.sub.Tensor,), _scaled_wide(_of(_NUMBERS))),
+    ((aten.sub.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
     # XLA divides by a constant through its reciprocal, which 16 bits round too coarsely.
     ((aten.div.Tensor,), _of(_WIDE)),
     (

@@ -106,6 +106,21 @@ def test_zeros_that_are_added_make_zeros_positive(dtype: torch.dtype) -> None:
     assert all(map(torch.equal, torch.compile(signs, backend="xla")(x), signs(x)))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("alpha", [0, 0.0, -0.0, 2, -1.5])
+def test_signs_of_zeros_in_scaled_differences(dtype: torch.dtype, alpha: float) -> None:
+    """Eager adds (-alpha) * y, where alpha may be the integer 0, which has no sign."""
+    x = torch.tensor([-0.0, 0.0, -0.0, 0.0, 3.0], dtype=dtype)
+    y = torch.tensor([-0.0, 0.0, 2.0, -5.0, 1.5], dtype=dtype)
+
+    def signs(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        results = [torch.sub(x, y, alpha=alpha), torch.rsub(x, y, alpha=alpha)]
+        return [*results, *map(torch.signbit, results)]
+
+    expected = signs(x, y)
+    assert all(map(torch.equal, torch.compile(signs, backend="xla")(x, y), expected))
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, torch.bool, torch.complex64])
 def test_numbers_and_mixed_dtypes(dtype: torch.dtype) -> None:
     x = torch.tensor([[-3.0, 2.0], [0.0, 5.0]]).to(dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from opinfo_rules import check_samples
-from rule_harness import check
+from rule_harness import check, run
 
 from xla_dynamo.backend.lowering.rules import comparison, pointwise
 
@@ -83,6 +83,7 @@ def test_nan_to_num() -> None:
         x = torch.tensor(SPECIAL, dtype=dtype)
         check(aten.nan_to_num.default, x)
         check(aten.nan_to_num.default, x, 1.5, 2.5, -3.5)
+        assert torch.signbit(run(aten.nan_to_num.default, x * torch.nan, -0.0)).all()
     check(aten.nan_to_num.default, torch.complex(x.float(), x.float()))
     check(aten.nan_to_num.default, torch.arange(3))
 

@@ -58,6 +58,9 @@ def test_zeta() -> None:
     check(aten.special_zeta.default, s, q)
     check(aten.special_zeta.default, s.long(), q.long())
     check(aten.special_zeta.self_scalar, 2, q)
+    inf, nan = float("inf"), float("nan")
+    s, q = torch.cartesian_prod(*[torch.tensor([1.0, 2.5, 0.5, 0.0, -1.0, inf, -inf, nan])] * 2).T
+    check(aten.special_zeta.default, s, q)
 
 
 def test_incomplete_gamma() -> None:

@@ -136,7 +136,7 @@ def nan_to_num(
     limits = jnp.finfo(x.dtype)
     highest = limits.max if posinf is None else posinf
     lowest = limits.min if neginf is None else neginf
-    x = jnp.where(jnp.isnan(x), cast(nan or 0.0, x.dtype), x)
+    x = jnp.where(jnp.isnan(x), cast(0.0 if nan is None else nan, x.dtype), x)
     x = jnp.where(x == jnp.inf, cast(highest, x.dtype), x)
     return jnp.where(x == -jnp.inf, cast(lowest, x.dtype), x)
 

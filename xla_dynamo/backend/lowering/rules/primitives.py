@@ -1,6 +1,6 @@
-"""The torch.prims ops that PyTorch's decompositions leave in a graph.
+"""The torch.prims ops that PyTorch's decompositions leave in a graph, and the project's barrier.
 
-They are what the decompositions of foreach optimizers and of a few references bottom out in.
+The former are what the decompositions of foreach optimizers and of a few references bottom out in.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 import torch._inductor.inductor_prims  # defines prims.fma; AOTAutograd has imported it before us
 from jax import lax
 
+from ... import apart  # noqa: F401  (registers the op)
 from ..dtypes import to_numpy
 from ..registry import lower
 from ._promotion import compute
@@ -49,3 +50,8 @@ def broadcast_in_dim(
 def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> jax.Array:
     numbers = lax.iota(to_numpy(torch.int64), length) * step + start
     return cast(jnp.asarray(numbers), to_numpy(dtype))
+
+
+@lower(torch.ops.xla_dynamo.apart.default)
+def barrier(x: jax.Array) -> jax.Array:
+    return lax.optimization_barrier(x)

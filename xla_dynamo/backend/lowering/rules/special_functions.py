@@ -104,9 +104,9 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
         rising = rising * (x + 2 * k + 1)
         b = b / w
     result = jnp.where(converged, total, corrected)
-    pole = (x == 1) | ((q <= 0) & (q == jnp.floor(q)))
-    undefined = (x < 1) | ((q <= 0) & ~pole & (x != jnp.floor(x))) | jnp.isnan(x + q)
-    return jnp.where(undefined, jnp.nan, jnp.where(pole, jnp.inf, result))
+    pole = (x == 1) | (~(x < 1) & (q <= 0) & (q == jnp.floor(q)))
+    undefined = (x < 1) | ((q <= 0) & (x != jnp.floor(x))) | jnp.isnan(x) | jnp.isnan(q)
+    return jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, result))
 
 
 def _igamma(a: jax.Array, x: jax.Array) -> jax.Array:

@@ -1,0 +1,130 @@
+"""Steps that XLA merges into one of other numbers -> the same, with a barrier between them.
+
+XLA treats floats as if they were real numbers. Of (x + a) + b it makes x + (a + b): who rounds by
+adding a large constant and taking it away again gets x back. x * (a * b) of two constants is nan
+where their product overflows, and log(x ** y), as y * log(|x|), a number where x ** y is negative.
+What differs in the last digits alone, or is finite where eager overflows, is left to XLA.
+
+Importing this module registers an op for the barrier; lowering/rules/primitives.py lowers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+
+from .fx_graph import call, is_view
+
+aten = torch.ops.aten
+
+# Ops of a tensor and a number. XLA adds the numbers of neighbours up, or multiplies them.
+_SUMS = frozenset(
+    op for packet in (aten.add, aten.sub, aten.rsub) for op in (packet.Tensor, packet.Scalar)
+)
+_PRODUCTS = frozenset({aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar})
+_STEPS = _SUMS | _PRODUCTS
+# A constant of the graph -> where its number stands.
+_FILLED: dict[Any, int] = {
+    aten.full.default: 1,
+    aten.full_like.default: 1,
+    aten.scalar_tensor.default: 0,
+}
+_POWERS = frozenset({aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar})
+_EXPONENTIALS = frozenset({aten.exp.default, aten.exp2.default})
+# An op -> those of whose results it must not be merged with.
+_PAIRS: dict[Any, frozenset[Any]] = {
+    **dict.fromkeys((aten.log.default, aten.log2.default, aten.log10.default), _POWERS),
+    **dict.fromkeys(_POWERS, _EXPONENTIALS),  # exp(x * y) is nan for an infinite x and y = 0
+}
+_TRANSPARENT = frozenset({aten.neg.default, aten.clone.default})
+# Products of a few factors within these bounds neither overflow nor vanish.
+_LEAST, _MOST = 2.0**-24, 2.0**24
+
+
+@torch.library.custom_op("xla_dynamo::apart", mutates_args=())
+def apart(x: Tensor) -> Tensor:
+    """A copy of `x`, of which XLA does not know what it was computed from."""
+    return x.clone()
+
+
+@apart.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def keep_apart(graph: Graph) -> None:
+    """Put barriers into `graph`, in place."""
+    for node in graph.nodes:
+        operand = _mergeable(node)
+        if operand is not None:
+            with graph.inserting_before(node):
+                barrier = call(graph, torch.ops.xla_dynamo.apart.default, operand)
+            node.replace_input_with(operand, barrier)
+
+
+def _mergeable(node: Node) -> Node | None:
+    """The operand whose computation XLA would merge with `node`, to other numbers."""
+    inner = _PAIRS.get(node.target)
+    if inner:
+        operand = node.args[0]
+        return operand if isinstance(operand, Node) and _origin(operand).target in inner else None
+    step = _step(node)
+    if step is None:
+        return None
+    operand, size = step
+    origin = _origin(operand)
+    before = _step(origin)
+    if before is None or (node.target in _SUMS) != (origin.target in _SUMS):
+        return None
+    shows = _cancel if node.target in _SUMS else _exceed
+    return operand if shows(before[1], size) else None
+
+
+def _step(node: Node) -> tuple[Node, float] | None:
+    """Operand and magnitude of the constant, if `node` is a sum or a product of floats with one."""
+    if node.target not in _STEPS or len(node.args) < 2 or not _is_inexact(node.meta["val"]):
+        return None
+    first, second = (_constant(operand) for operand in node.args[:2])
+    if first is None and second is not None:
+        return _as_node(node.args[0]), abs(second)
+    is_quotient = node.target is aten.div.Tensor
+    if second is None and first is not None and not is_quotient:
+        return _as_node(node.args[1]), abs(first)
+    return None
+
+
+def _cancel(first: float, second: float) -> bool:
+    return abs(first - second) <= max(first, second) / 2 > 0
+
+
+def _exceed(first: float, second: float) -> bool:
+    return not all(size == 0 or _LEAST <= size <= _MOST for size in (first, second))
+
+
+def _constant(operand: Any) -> Any:
+    """The number that an operand is, or is filled with."""
+    if not isinstance(operand, Node):
+        return operand
+    origin = _origin(operand)
+    place = _FILLED.get(origin.target)
+    number = None if place is None else origin.args[place]
+    return None if isinstance(number, Node) else number
+
+
+def _origin(node: Node) -> Node:
+    """What `node` is a view of, but for its sign: XLA moves constants past both."""
+    while node.op == "call_function" and (node.target in _TRANSPARENT or is_view(node)):
+        node = _as_node(node.args[0])
+    return node
+
+
+def _as_node(operand: Any) -> Node:
+    assert isinstance(operand, Node)
+    return operand
+
+
+def _is_inexact(value: Any) -> bool:
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
