@@ -88,6 +88,20 @@ def test_nan_to_num() -> None:
     check(aten.nan_to_num.default, torch.arange(3))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize(
+    "name",
+    ["sqrt", "rsqrt", "log", "log1p", "asin", "acos", "atan", "asinh", "acosh", "atanh", "angle"],
+)
+def test_sides_of_branch_cuts(name: str, dtype: torch.dtype) -> None:
+    """The sign of a zero says which side of a cut is meant."""
+    parts = torch.tensor([0.0, -0.0, 0.5, -0.5, 2.5, -2.5], dtype=torch.float64)
+    real, imag = torch.cartesian_prod(parts, parts).T
+    check(getattr(aten, name).default, torch.complex(real, imag).to(dtype))
+    if name == "sqrt":
+        check(aten.pow.Tensor_Scalar, torch.complex(real, imag).to(dtype), 0.5)
+
+
 def test_logit() -> None:
     x = torch.tensor([-0.1, 0.0, 1e-7, 0.3, 1.0, 1.2])
     check(aten.logit.default, x)

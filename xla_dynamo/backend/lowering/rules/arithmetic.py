@@ -19,6 +19,7 @@ from jax import lax
 from ..dtypes import accumulation
 from ..registry import Unsupported, lower
 from ._promotion import cast, compute, is_array, is_inexact, promote, result_dtype
+from .complex_numbers import sqrt
 
 aten = torch.ops.aten
 
@@ -127,7 +128,7 @@ def pow_(base: Operand, exponent: jax.Array) -> jax.Array:
 def pow_scalar(base: jax.Array, exponent: Operand) -> jax.Array:
     """Small constant exponents become multiplications and roots, as in eager."""
     if exponent in (0.5, -0.5):
-        return compute(lax.sqrt if exponent == 0.5 else lax.rsqrt, base, to_float=True)
+        return compute(sqrt if exponent == 0.5 else lax.rsqrt, base, to_float=True)
     dtype = result_dtype(base, exponent)
     if isinstance(exponent, complex) or not float(exponent).is_integer():
         return compute(lax_power, base, exponent)

@@ -1,10 +1,12 @@
-"""Complex numbers: taking apart, putting together, conjugating.
+"""Complex numbers: taking apart, putting together, conjugating, and their roots and inverses.
 
 Complex arrays are real XLA values, so conjugation and negation are done at once: the lazy bits of
 PyTorch (`resolve_conj`, `resolve_neg`) have nothing left to resolve.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ from ..registry import lower
 from ._promotion import is_complex, promote
 
 aten = torch.ops.aten
+
+Array = jax.Array
 
 
 @lower(aten.complex.default)
@@ -62,3 +66,29 @@ def view_as_real(x: jax.Array) -> jax.Array:
 @lower(aten.view_as_complex.default, aten.view_as_complex_copy.default)
 def view_as_complex(x: jax.Array) -> jax.Array:
     return lax.complex(x[..., 0], x[..., 1])
+
+
+def _with_signs(
+    function: Callable[[Array], Array], part: int, sign: int = 1
+) -> Callable[[Array], Array]:
+    """`function`, with one part of complex results (0: real, 1: imaginary) signed as the operand's.
+
+    On a branch cut the sign of a zero says which side is meant. XLA takes one side.
+    """
+
+    def signed(x: Array) -> Array:
+        y = function(x)
+        if not is_complex(x.dtype):
+            return y
+        parts, given = [lax.real(y), lax.imag(y)], (lax.real(x), lax.imag(x))
+        parts[part] = jnp.copysign(parts[part], sign * given[part])
+        return lax.complex(*parts)
+
+    return signed
+
+
+sqrt = _with_signs(lax.sqrt, 1)
+asin = _with_signs(lax.asin, 1)
+acos = _with_signs(lax.acos, 1, -1)
+asinh = _with_signs(lax.asinh, 0)
+acosh = _with_signs(lax.acosh, 1)

@@ -18,12 +18,13 @@ from jax import lax
 
 from ..dtypes import accumulation
 from ..registry import lower
+from . import complex_numbers
 from ._promotion import cast, compute, floating, is_complex, is_inexact
 
 aten = torch.ops.aten
 
 _TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
-    aten.sqrt.default: lax.sqrt,
+    aten.sqrt.default: complex_numbers.sqrt,
     aten.rsqrt.default: lax.rsqrt,
     aten.exp.default: lax.exp,
     aten.exp2.default: jnp.exp2,
@@ -38,11 +39,11 @@ _TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sinh.default: lax.sinh,
     aten.cosh.default: lax.cosh,
     aten.tanh.default: lax.tanh,
-    aten.asin.default: lax.asin,
-    aten.acos.default: lax.acos,
+    aten.asin.default: complex_numbers.asin,
+    aten.acos.default: complex_numbers.acos,
     aten.atan.default: lax.atan,
-    aten.asinh.default: lax.asinh,
-    aten.acosh.default: lax.acosh,
+    aten.asinh.default: complex_numbers.asinh,
+    aten.acosh.default: complex_numbers.acosh,
     aten.atanh.default: lax.atanh,
     aten.sigmoid.default: lax.logistic,
     aten.deg2rad.default: lambda x: x * (math.pi / 180),
