@@ -190,6 +190,13 @@ def test_batches_are_dealt_out_to_devices() -> None:
     ]
 
 
+def test_threads_that_outlive_their_loader_are_waited_for_at_exit() -> None:
+    for _ in pl.MpDeviceLoader([torch.ones(1000, 1000)] * 100, "xla:0"):
+        break
+    pl._close_all()
+    assert threads() == set()
+
+
 def test_a_program_may_end_in_the_middle_of_an_epoch() -> None:
     printed = python(
         """

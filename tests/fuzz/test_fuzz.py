@@ -54,7 +54,7 @@ def test_a_disagreement_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tests.fuzz.hunt.check", pretend)
     made = [from_seed(seed) for seed in range(400)]
-    program, drawn = next((p, d) for p, d in made if pretend([p], "lazy") and len(p.steps) > 6)
+    program, drawn = next((p, d) for p, d in made if pretend([p], "lazy") and len(p.steps) == 6)
     small = shrink(Disagreement(program, "lazy", "made up"), drawn).program
     assert len(small.inputs) <= 2
     assert len(small.steps) < len(program.steps) / 2

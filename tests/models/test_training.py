@@ -14,8 +14,11 @@ from models.training import OPTIMIZERS, Run, build, expect_executables, train, t
 from models.zoo import ZOO
 from torch import Tensor
 
+# The longest, and a larger resnet18: `make test ARGS="-m slow"` runs it.
+SLOW = {"resnet50": [pytest.mark.slow]}
+MODELS = [pytest.param(name, marks=SLOW.get(name, [])) for name in ZOO]
 CASES = [
-    *((name, "sgd") for name in ZOO),
+    *(pytest.param(name, "sgd", marks=SLOW.get(name, [])) for name in ZOO),
     *((name, optimizer) for name in ("mlp", "mnist", "gpt") for optimizer in ("adam", "adamw")),
 ]
 
@@ -72,7 +75,7 @@ def test_float64_training_is_eager(name: str, optimizer: str) -> None:
     assert_same_run(actual, expected, bound)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", MODELS)
 def test_float32_training_is_eager(name: str) -> None:
     with expect_executables(2):
         expected, actual = train_both(ZOO[name], torch.float32, OPTIMIZERS["sgd"])

@@ -9,7 +9,7 @@ from tests.operators.pool import Worker
 from tests.operators.shard import assert_as_recorded
 
 DOOR = "lazy"
-SAMPLES = 3
+SAMPLES = 2
 
 
 @pytest.mark.parametrize("case", shard(cases(["float32"], ["forward"]), "4/6"), ids=str)

@@ -13,7 +13,7 @@ from tests.operators.pool import Worker
 from tests.operators.shard import assert_as_recorded
 
 DOOR = "compile"
-SAMPLES = 3
+SAMPLES = 2
 
 
 @pytest.mark.parametrize("case", cases(["float32"], ["forward"]), ids=str)

@@ -201,16 +201,18 @@ class MpDeviceLoader:
             self._parallel_loader = None
 
 
-# Threads must not be in the middle of an upload when the interpreter goes away.
+# Threads must not be in the middle of an upload when the interpreter goes away: it would die of it.
+# They may outlive their loader, which closes its lanes and does not wait.
 _running: weakref.WeakSet[ParallelLoader] = weakref.WeakSet()
+_started: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     for loader in list(_running):
         _close(loader._lanes.values())
-        for thread in loader._threads:
-            thread.join(timeout=5)
+    for thread in list(_started):
+        thread.join(timeout=5)
 
 
 def _close(lanes: Iterable[_Lane]) -> None:
@@ -220,6 +222,7 @@ def _close(lanes: Iterable[_Lane]) -> None:
 
 def _thread(target: Callable[..., None], *args: Any) -> threading.Thread:
     thread = threading.Thread(target=target, args=args, daemon=True, name=f"xla{target.__name__}")
+    _started.add(thread)
     thread.start()
     return thread
 
