@@ -48,10 +48,6 @@ NOTES: dict[str, str] = {
     "indexing: x[i, j], forward": _INT64,
     "indexing: gather, forward": _INT64,
     "scans: cummax, forward": "positions are int64, twice the bytes of JAX's",
-    "interpolation: bicubic x2, forward": (
-        "XLA:CPU makes one loop of both axes, and adds the taps of one again for each tap of the "
-        "other; a product by a matrix, as in JAX, spreads infinities over whole rows"
-    ),
 }
 
 

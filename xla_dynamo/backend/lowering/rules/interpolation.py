@@ -2,12 +2,13 @@
 
 The taps of an output element and their weights are known while tracing. Multiplying each axis with
 a matrix of them moves the fewest bytes on a TPU (a tenth of what gathers move) and is the fastest
-on CPU, but for two taps forward. A matrix would spread infinities over whole rows: an image that
-has some is resized by gathers.
+on CPU, but for two taps forward, or four that shrink an image. A matrix would spread infinities
+over whole rows: an image that has some is resized by gathers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -48,9 +49,11 @@ def upsample(
     dtype, x = x.dtype, _floating(x)
     taps = _taps(taps_of, x.shape[-rank:], output_size, align_corners, scales, x.dtype)
     by_taps, by_either = partial(_by_taps, taps=taps), partial(_by_matrices_if_finite, taps=taps)
-    if max(len(weights) for _, weights in taps) > 2:
-        return by_either(x).astype(dtype)
-    return lax.platform_dependent(x, cpu=by_taps, default=by_either).astype(dtype)
+    most = max(len(weights) for _, weights in taps)
+    shrinks = math.prod(output_size) <= math.prod(x.shape[-rank:])
+    if most <= (_MOST_UNROLLED if shrinks else 2):
+        return lax.platform_dependent(x, cpu=by_taps, default=by_either).astype(dtype)
+    return by_either(x).astype(dtype)
 
 
 def upsample_vec(
