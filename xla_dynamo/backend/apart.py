@@ -117,7 +117,10 @@ def _constant(operand: Any) -> Any:
 def _origin(node: Node) -> Node:
     """What `node` is a view of, but for its sign: XLA moves constants past both."""
     while node.op == "call_function" and (node.target in _TRANSPARENT or is_view(node)):
-        node = _as_node(node.args[0])
+        source = node.args[0] if node.args else None
+        if not isinstance(source, Node):
+            break
+        node = source
     return node
 
 
