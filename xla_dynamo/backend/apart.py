@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from .fx_graph import call, is_view
+from .fx_graph import call, is_inexact, is_view
 
 aten = torch.ops.aten
 
@@ -85,7 +85,7 @@ def _mergeable(node: Node) -> Node | None:
 
 def _step(node: Node) -> tuple[Node, float] | None:
     """Operand and magnitude of the constant, if `node` is a sum or a product of floats with one."""
-    if node.target not in _STEPS or len(node.args) < 2 or not _is_inexact(node.meta["val"]):
+    if node.target not in _STEPS or len(node.args) < 2 or not is_inexact(node.meta["val"]):
         return None
     first, second = (_constant(operand) for operand in node.args[:2])
     if first is None and second is not None:
@@ -127,7 +127,3 @@ def _origin(node: Node) -> Node:
 def _as_node(operand: Any) -> Node:
     assert isinstance(operand, Node)
     return operand
-
-
-def _is_inexact(value: Any) -> bool:
-    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())

@@ -34,6 +34,11 @@ def is_view(node: Node) -> bool:
     return alias is not None and not alias.is_write and isinstance(node.meta["val"], torch.Tensor)
 
 
+def is_inexact(value: Any) -> bool:
+    """Whether `value` is a tensor of floats or of complex numbers."""
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
 def copy(graph: Graph) -> Graph:
     """A copy of `graph`; nodes keep names and metadata."""
     new = Graph()

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from .fx_graph import is_inexact
+
 _PRODUCTS: dict[object, Any] = {torch.div: torch.addcdiv, torch.mul: torch.addcmul}
 
 
@@ -85,8 +87,7 @@ def _is_addcdiv(triple: list[Node]) -> bool:
 
 def _is_inexact(node: Node) -> bool:
     """Integers are no matter of rounding, and eager refuses them."""
-    value = node.meta.get("example_value")
-    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+    return is_inexact(node.meta.get("example_value"))
 
 
 def _replace(

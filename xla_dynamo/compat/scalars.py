@@ -30,7 +30,7 @@ def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
         return aten.sub.Tensor(x, y)
     # As eager does with an integer: 0 is no -0.0 when its sign is changed, and decides that of a
     # zero. (Here both kinds are floats, and 0.0 is taken for 0.)
-    return aten.add.Tensor(x, _scaled(y, 0 - alpha))
+    return _add(x, y, 0 - alpha)
 
 
 def _rsub(x: Any, y: Any, alpha: Any = 1) -> Any:

@@ -39,13 +39,10 @@ def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
 
 @lower(aten.sub.Tensor, aten.sub.Scalar)
 def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
-    if _is_zero(y, alpha, sign=-1):
-        return compute(lambda x, y: _plus_zero(x), x, y)
-    if not is_array(alpha) and alpha == 1:
+    if not is_array(alpha) and alpha == 1 and not _is_zero(y, -alpha):
         return compute(jnp.subtract, x, y)
     # As eager does: the integer 0 is no -0.0 when its sign is changed, and decides that of a zero.
-    minus = _rounded(-alpha, x, y)
-    return compute(lambda x, y: x + _scaled(y, minus), x, y)
+    return add(x, y, -alpha)
 
 
 @lower(aten.rsub.Tensor, aten.rsub.Scalar)
@@ -212,11 +209,11 @@ def _rounded(alpha: Operand, *operands: Operand) -> Operand:
     return alpha if dtype == accumulation(dtype) else cast(alpha, dtype)
 
 
-def _is_zero(number: Operand, alpha: Operand, sign: int = 1) -> bool:
+def _is_zero(number: Operand, alpha: Operand) -> bool:
     """Whether the product is a Python number that is 0 and not -0.0."""
     if not all(isinstance(factor, (bool, int, float)) for factor in (number, alpha)):
         return False
-    product = float(number) * float(sign * alpha)
+    product = float(number) * float(alpha)
     return product == 0 and math.copysign(1, product) > 0
 
 

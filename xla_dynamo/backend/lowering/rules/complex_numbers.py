@@ -18,8 +18,6 @@ from ._promotion import is_complex, promote
 
 aten = torch.ops.aten
 
-Array = jax.Array
-
 
 @lower(aten.complex.default)
 def complex_(real: jax.Array, imag: jax.Array) -> jax.Array:
@@ -69,14 +67,14 @@ def view_as_complex(x: jax.Array) -> jax.Array:
 
 
 def _with_signs(
-    function: Callable[[Array], Array], part: int, sign: int = 1
-) -> Callable[[Array], Array]:
+    function: Callable[[jax.Array], jax.Array], part: int, sign: int = 1
+) -> Callable[[jax.Array], jax.Array]:
     """`function`, with one part of complex results (0: real, 1: imaginary) signed as the operand's.
 
     On a branch cut the sign of a zero says which side is meant. XLA takes one side.
     """
 
-    def signed(x: Array) -> Array:
+    def signed(x: jax.Array) -> jax.Array:
         y = function(x)
         if not is_complex(x.dtype):
             return y
