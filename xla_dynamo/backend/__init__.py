@@ -37,6 +37,7 @@ def xla(
     from .dimensions import leave_out_empty_dimensions
     from .log_softmax import save_rows_only
     from .lowering.registry import draws
+    from .margin_losses import exchange_margin_losses
     from .narrowing import keep_start_on_device
     from .program import make_program
     from .recurrent import replace_recurrent
@@ -49,6 +50,7 @@ def xla(
     replace_recurrent(gm)
     leave_out_empty_dimensions(gm)
     keep_resizing_whole(gm)
+    exchange_margin_losses(gm)
     restore_scaled_updates(gm)
 
     def edit(graph: GraphModule) -> None:

@@ -5,6 +5,9 @@ adding a large constant and taking it away again gets x back. x * (a * b) of two
 where their product overflows, and log(x ** y), as y * log(|x|), a number where x ** y is negative.
 What differs in the last digits alone, or is finite where eager overflows, is left to XLA.
 
+Of x / c it makes x * (1 / c), which is 0 where 1 / c is below the least normal number, and nan for
+a complex 0. Such a c gets a barrier of its own.
+
 Importing this module registers an op for the barrier; lowering/rules/primitives.py lowers it.
 """
 
@@ -24,7 +27,8 @@ aten = torch.ops.aten
 _SUMS = frozenset(
     op for packet in (aten.add, aten.sub, aten.rsub) for op in (packet.Tensor, packet.Scalar)
 )
-_PRODUCTS = frozenset({aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar})
+_QUOTIENTS = frozenset({aten.div.Tensor, aten.div.Scalar})
+_PRODUCTS = frozenset({aten.mul.Tensor, aten.mul.Scalar}) | _QUOTIENTS
 _STEPS = _SUMS | _PRODUCTS
 # A constant of the graph -> where its number stands.
 _FILLED: dict[Any, int] = {
@@ -58,6 +62,9 @@ def _(x: Tensor) -> Tensor:
 def keep_apart(graph: Graph) -> None:
     """Put barriers into `graph`, in place."""
     for node in graph.nodes:
+        if _divides_by_extreme(node):
+            _hide_divisor(graph, node)
+            continue
         operand = _mergeable(node)
         if operand is not None:
             with graph.inserting_before(node):
@@ -81,6 +88,28 @@ def _mergeable(node: Node) -> Node | None:
         return None
     shows = _cancel if node.target in _SUMS else _exceed
     return operand if shows(before[1], size) else None
+
+
+def _divides_by_extreme(node: Node) -> bool:
+    """Whether `node` is a quotient with a constant that has no reciprocal in its dtype."""
+    if node.target not in _QUOTIENTS or not is_inexact(node.meta["val"]):
+        return False
+    divisor = _constant(node.args[1])
+    if divisor is None:
+        return False
+    dtype = node.meta["val"].dtype
+    if dtype.itemsize == 2:  # computed in float32, for which the divisor is not rounded to 16 bits
+        return False
+    return abs(divisor) * torch.finfo(dtype).tiny > 1 or (dtype.is_complex and divisor == 0)
+
+
+def _hide_divisor(graph: Graph, node: Node) -> None:
+    """Of x's shape: XLA takes the reciprocal of any scalar, once, known or not."""
+    number, dtype = _constant(node.args[1]), node.meta["val"].dtype
+    with graph.inserting_before(node):
+        divisor = call(graph, aten.full_like.default, node.args[0], number, dtype=dtype)
+        node.update_arg(1, call(graph, torch.ops.xla_dynamo.apart.default, divisor))
+    node.target = aten.div.Tensor
 
 
 def _step(node: Node) -> tuple[Node, float] | None:

@@ -17,6 +17,7 @@ from .foreach import FOREACH_DECOMPOSITIONS
 from .linear_algebra import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .lowering import rules  # noqa: F401  (fills RULES)
 from .lowering.registry import RULES
+from .margin_losses import MARGIN_DECOMPOSITIONS
 from .products import PRODUCT_DECOMPOSITIONS
 from .strided_blanks import BLANK_DECOMPOSITIONS
 
@@ -41,12 +42,14 @@ def _frozen_batch_norm(
 
 
 def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: complex) -> torch.Tensor:
+    """Of promoted operands."""
     return torch.where(x <= threshold, 0, grad.to(torch.result_type(grad, x)))
 
 
-# PyTorch's decomposition, and with it its shape inference, forgets to promote.
-PROMOTING: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten.threshold_backward.default: _threshold_backward
+# PyTorch's decompositions, and with them its shape inference, are wrong.
+MENDED: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.threshold_backward.default: _threshold_backward,
+    **MARGIN_DECOMPOSITIONS,
 }
 
 
@@ -54,7 +57,7 @@ PROMOTING: dict[Any, Callable[..., Any]] = {
 def core() -> dict[Any, Callable[..., Any]]:
     """PyTorch's core decompositions, less those that are wrong."""
     right = {op: how for op, how in core_aten_decompositions().items() if op not in _WRONG}
-    return {**right, _FROZEN: _frozen_batch_norm, **PROMOTING}
+    return {**right, _FROZEN: _frozen_batch_norm, **MENDED}
 
 
 @functools.cache

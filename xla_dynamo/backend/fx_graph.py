@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from . import prng
@@ -52,6 +52,18 @@ def call(graph: Graph, op: Any, *args: Any, **kwargs: Any) -> Node:
     values, keywords = map_arg((args, kwargs), lambda operand: operand.meta["val"])
     node.meta["val"] = op(*values, **keywords)
     return node
+
+
+def exchange_calls(gm: GraphModule, others: Mapping[object, Callable[..., Any]]) -> None:
+    """Call others of the same arguments in `gm` and its subgraphs, in place."""
+    for module in gm.modules():
+        if not isinstance(module, GraphModule):
+            continue
+        found = [node for node in module.graph.nodes if node.target in others]
+        for node in found:
+            node.target = others[node.target]
+        if found:
+            module.recompile()
 
 
 def drop_detached(graph: Graph, node: Node) -> None:

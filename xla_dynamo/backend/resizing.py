@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .aot import is_symbolic
+from .fx_graph import exchange_calls
 
 aten = torch.ops.aten
 
@@ -51,14 +52,7 @@ _INFERRED = frozenset(
 
 def keep_resizing_whole(gm: GraphModule) -> None:
     """Exchange the calls of F.interpolate and its kin, also in subgraphs, in place."""
-    for module in gm.modules():
-        if not isinstance(module, GraphModule):
-            continue
-        found = [node for node in module.graph.nodes if node.target in _REPLACEMENTS]
-        for node in found:
-            node.target = _REPLACEMENTS[node.target]
-        if found:
-            module.recompile()
+    exchange_calls(gm, _REPLACEMENTS)
 
 
 def interpolate(

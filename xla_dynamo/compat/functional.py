@@ -41,6 +41,19 @@ def view_names(tensor: torch.Tensor) -> list[str]:
     return [type(step).__name__ for step in view_of(tensor)]
 
 
+def repeats_elements(step: Any) -> bool:
+    """Whether one step of `view_of` is an as_strided() that may give an element at two places."""
+    if not type(step).__name__.startswith("as_strided"):
+        return False
+    sizes, strides = step.as_tuple()[3:5]
+    reach = 0
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
 def _ops_of_aten(chosen: Callable[[str], bool] = bool) -> Iterator[Any]:
     """Ops of aten with a chosen name that PyTorch does not make of others."""
     aten = torch.ops.aten

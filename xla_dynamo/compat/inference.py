@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend.counted import COUNTED, tells_on_zeros
-from xla_dynamo.backend.decompositions import PROMOTING
+from xla_dynamo.backend.decompositions import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.errors import UnsupportedOp
@@ -101,8 +101,8 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
     if operands.refusal(op.func, fake_args, fake_kwargs, mixes_floats=True) is not None:
         _raise_as_eager(op, args, kwargs)
-    # PyTorch has no shape inference for the gradients of whole products, and wrong ones for some.
-    function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or PROMOTING.get(op.func) or op.func
+    # PyTorch has no shape inference for gradients of whole products, and a wrong one for some ops.
+    function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or MENDED.get(op.func) or op.func
     try:
         with _quietly, mode:
             result = _as_view(op.func, fake_args, fake_kwargs)

@@ -1,4 +1,4 @@
-"""A write to what expand() or unfold() made -> the same write to the memory that it shares.
+"""A write to what expand(), unfold() or as_strided() made -> the same to the memory it shares.
 
 PyTorch's functionalization carries a write to an expanded tensor back by adding up differences,
 over elements that share memory too: 1e20 overwritten with 1 would become 0. What was unfolded
@@ -30,7 +30,7 @@ _NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
 
 
 def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
-    """What `op` (in place or not) has to write to for `target`, if expand() or unfold() made that.
+    """What `op` (in place or not) has to write to for `target`, if it may be there twice.
 
     Raises:
         RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them; or
@@ -57,9 +57,9 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
         if not target.numel():
             return target.new_empty(shape)
         raise RuntimeError(
-            f"{op._schema.name}: what expand() or unfold() made of a tensor on an xla device "
-            "cannot be written to through detach() or .data. Write to it under torch.no_grad(), "
-            "or clone() it"
+            f"{op._schema.name}: what expand(), unfold() or as_strided() made of a tensor on an "
+            "xla device cannot be written to through detach() or .data. Write to it under "
+            "torch.no_grad(), or clone() it"
         ) from None
 
 
@@ -67,7 +67,11 @@ def loses_writes(target: torch.Tensor) -> bool:
     """Whether functionalization gives the memory of this view other numbers than are written."""
     if functional.is_base(target):
         return False
-    return any(name.startswith(("expand", "unfold")) for name in functional.view_names(target))
+    if any(name.startswith(("expand", "unfold")) for name in functional.view_names(target)):
+        return True
+    # Copies of an element that a view of as_strided()'s result leaves out would overwrite it.
+    *before, _ = functional.view_of(target) or [None]
+    return any(map(functional.repeats_elements, before))
 
 
 def share_memory(targets: Sequence[torch.Tensor]) -> bool:

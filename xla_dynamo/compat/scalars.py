@@ -138,6 +138,9 @@ SCALARS: dict[Any, tuple[int | str, ...]] = {
 
 # Filled with a constant 0 or 1, a tensor is one: XLA folds what uses it.
 FILLS = frozenset({aten.fill.Scalar, aten.full.default})
+# By a number without a reciprocal a compiler divides otherwise (backend/apart.py), if it knows it.
+QUOTIENTS = frozenset({aten.div.Tensor, aten.div.Scalar})
+LARGE = 2.0**126
 
 
 def form(op: Any) -> Form:

@@ -20,7 +20,7 @@ from . import functional, inference
 from .ops import Op, describe
 from .overwrites import without_failed
 from .place import user_place
-from .scalars import FILLS
+from .scalars import FILLS, LARGE, QUOTIENTS
 from .trie import (
     FALSE,
     FLOAT,
@@ -219,6 +219,8 @@ class Window:
     def _number(self, op: Op, number: Any) -> Any:
         token = FLOAT if type(number) is float else INT
         if number in (0, 1) and op.func in FILLS:
+            return constant(number)
+        if not -LARGE < number < LARGE and op.func in QUOTIENTS:
             return constant(number)
         self.scalars.append(number)
         return token

@@ -221,3 +221,20 @@ def test_16_bit_sums_of_products_are_rounded_once(dtype: torch.dtype, value: flo
         named = {"value" if len(args) == 2 else "alpha": value}
         x = (minus * 1.01).to(dtype)
         assert torch.equal(run(op, x, *args, **named), op(x, *args, **named))
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1, 1 + 1j, 1 - 1j, 1j, -1j, -1, -1 + 1j])
+def test_powers_of_a_complex_zero(exponent: complex) -> None:
+    bases = torch.tensor([0j, -0.0 + 0j, 1 + 1j])
+    check(aten.pow.Tensor_Tensor, bases, torch.full((3,), exponent, dtype=torch.complex64))
+    check(aten.pow.Tensor_Scalar, bases, exponent)
+    check(aten.pow.Scalar, 0, torch.full((1,), exponent, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ldexp_whose_power_alone_is_out_of_range(dtype: torch.dtype) -> None:
+    least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+    exponents = torch.tensor([-2000, -250, -100, -1, 0, 1, 100, 250, 2000])
+    for x in (0.0, -1.0, 1.5, least, most, INF, NAN):
+        check(aten.ldexp.Tensor, torch.tensor(x, dtype=dtype), exponents)
+        check(aten.ldexp.Tensor, torch.tensor(x, dtype=dtype), exponents / 4)

@@ -55,3 +55,8 @@ def test_weight_norm(dim):
     _, norms = aten._weight_norm_interface(v, g, dim)
     args = (torch.randn_like(v), v, g, norms, dim)
     check(aten._weight_norm_interface_backward.default, *args)
+
+
+def test_differences_that_are_no_numbers_have_no_count():
+    x = torch.tensor([[0.0, float("inf")], [float("nan"), 1.0], [1.0, 1.0]])
+    check(aten._cdist_forward.default, x, x, 0.0, None)

@@ -61,3 +61,11 @@ def test_cubic_volumes():
             aten.grid_sampler_3d.default,
             *(torch.zeros(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), 2, 0, False),
         )
+
+
+@pytest.mark.parametrize(("interpolation", "padding"), itertools.product((0, 1), (1, 2)))
+def test_a_place_that_is_no_number_is_the_first(interpolation, padding):
+    """Which F.grid_sample documents."""
+    x, nan = torch.arange(16.0).reshape(1, 1, 4, 4), float("nan")
+    grid = torch.tensor([[nan, 0.5], [0.5, nan], [nan, nan], [0.5, 0.5]] * 4)[None, None]
+    check(aten.grid_sampler_2d.default, x, grid, interpolation, padding, False)

@@ -122,3 +122,8 @@ def test_adaptive(case, dtype):
     check(forward, x, sizes)
     values, indices = forward(x, sizes)
     check(backward, torch.randint(-3, 4, values.shape).to(dtype), x, indices)
+
+
+def test_uneven_windows_with_nan():
+    x = torch.rand(2, 7, 9).masked_fill_(torch.rand(2, 7, 9) > 0.8, float("nan"))
+    check(aten.adaptive_max_pool2d.default, x, [3, 4])

@@ -64,8 +64,8 @@ def test_zeta() -> None:
 
 
 def test_incomplete_gamma() -> None:
-    a = torch.tensor([0.5, 1.0, 3.0, 20.0, 0.0, 2.0])
-    x = torch.tensor([0.1, 2.0, 3.0, 15.0, 1.0, 0.0])
+    a = torch.tensor([0.5, 1.0, 3.0, 20.0, 0.0, 2.0, INF, INF, 1.0])
+    x = torch.tensor([0.1, 2.0, 3.0, 15.0, 1.0, 0.0, INF, 1.0, INF])
     check(aten.igamma.default, a, x)
     check(aten.igammac.default, a, x)
     check(aten.igamma.default, a[:, None].double(), x.double())

@@ -18,7 +18,7 @@ from jax import lax
 
 from ..dtypes import accumulation
 from ..registry import Unsupported, lower
-from ._promotion import cast, compute, is_array, is_inexact, promote, result_dtype
+from ._promotion import cast, compute, is_array, is_complex, is_inexact, promote, result_dtype
 from .complex_numbers import sqrt
 
 aten = torch.ops.aten
@@ -127,6 +127,8 @@ def pow_scalar(base: jax.Array, exponent: Operand) -> jax.Array:
     if exponent in (0.5, -0.5):
         return compute(sqrt if exponent == 0.5 else lax.rsqrt, base, to_float=True)
     dtype = result_dtype(base, exponent)
+    if exponent == 0:
+        return jnp.ones_like(base, dtype=dtype)
     if isinstance(exponent, complex) or not float(exponent).is_integer():
         return compute(lax_power, base, exponent)
     if not is_inexact(dtype) and exponent < 0:
@@ -194,7 +196,15 @@ def lcm(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def lax_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
-    return lax.pow(*jnp.broadcast_arrays(base, exponent))
+    base, exponent = jnp.broadcast_arrays(base, exponent)
+    power = lax.pow(base, exponent)
+    if not is_complex(power.dtype):
+        return power
+    # Eager's exp(exponent * log(0)); XLA's is nan for any exponent that is not real.
+    real = lax.real(exponent)
+    nan = jnp.full_like(real, jnp.nan)
+    at_zero = jnp.where(real > 0, 0, lax.complex(jnp.where(real < 0, jnp.inf, nan), nan))
+    return jnp.where(base == 0, at_zero, power)
 
 
 def _scaled(x: jax.Array, alpha: Operand) -> jax.Array:

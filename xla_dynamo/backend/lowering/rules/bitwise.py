@@ -16,6 +16,7 @@ from jax import lax
 
 from ..registry import Unsupported, lower
 from ._dims import axes
+from ._exponentials import exp2
 from ._promotion import compute, is_inexact, promote, result_dtype
 
 aten = torch.ops.aten
@@ -55,7 +56,7 @@ def bitwise_xor(x: Operand, y: Operand) -> jax.Array:
 )
 def left_shift(x: Operand, y: Operand) -> jax.Array:
     if is_inexact(result_dtype(x, y)):
-        return compute(lambda x, y: x * jnp.exp2(y), x, y)
+        return compute(lambda x, y: x * exp2(y), x, y)
     return lax.shift_left(*jnp.broadcast_arrays(*promote(x, y)))
 
 
@@ -68,7 +69,7 @@ def left_shift(x: Operand, y: Operand) -> jax.Array:
 )
 def right_shift(x: Operand, y: Operand) -> jax.Array:
     if is_inexact(result_dtype(x, y)):
-        return compute(lambda x, y: x / jnp.exp2(y), x, y)
+        return compute(lambda x, y: x / exp2(y), x, y)
     x, y = jnp.broadcast_arrays(*promote(x, y))
     if np.issubdtype(x.dtype, np.signedinteger):
         return lax.shift_right_arithmetic(x, y)

@@ -65,7 +65,7 @@ def _euclidean(x1: Array, x2: Array) -> Array:
 def _norm(difference: Array, p: float) -> Array:
     size = jnp.abs(difference)
     if p == 0:
-        return jnp.sum(size != 0, -1).astype(size.dtype)
+        return jnp.sum(jnp.where(jnp.isnan(size), size, size != 0), -1)
     if p == 1:
         return jnp.sum(size, -1)
     if p == 2:

@@ -102,8 +102,8 @@ def _inside(place: Array, size: int, padding_mode: int, align_corners: bool) -> 
         low = 0.0 if align_corners else -0.5
         span = size - 1 if align_corners else size
         place = _mirrored(place - low, span) + low if span else jnp.zeros_like(place)
-    inner = jnp.where(place > 0, place, 0)
-    return jnp.where(place < size - 1, inner, size - 1)
+    inner = jnp.where(place > 0, place, 0)  # NaN is taken for the first, as F.grid_sample tells
+    return jnp.where(inner < size - 1, inner, size - 1)
 
 
 def _mirrored(distance: Array, span: float) -> Array:

@@ -81,15 +81,15 @@ def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[
     for dim in range(-1, -rank - 1, -1):
         size, out = x.shape[dim], output_size[dim]
         starts, ends = adaptive_bounds(size, out)
-        # Repeating a window's last element pads it without changing its first maximum.
+        # Repeating a window's last element changes neither its first maximum nor its last NaN.
         members = np.minimum(starts[:, None] + np.arange((ends - starts).max()), ends[:, None] - 1)
         axis = values.ndim + dim
         indices += plane * lax.broadcasted_iota(jnp.int64, values.shape, axis)
         plane *= size
         values, indices = (jnp.take(a, members, axis) for a in (values, indices))
-        first = jnp.argmax(values, axis + 1, keepdims=True)
+        place = _first_maximum_or_last_nan(values, axis + 1)
         values, indices = (
-            jnp.take_along_axis(a, first, axis + 1).squeeze(axis + 1) for a in (values, indices)
+            jnp.take_along_axis(a, place, axis + 1).squeeze(axis + 1) for a in (values, indices)
         )
     return values, indices
 
@@ -114,6 +114,13 @@ for _rank, _rules in {
 }.items():
     for _op, _rule in _rules.items():
         lower(_op)(partial(_rule, _rank))
+
+
+def _first_maximum_or_last_nan(x: Array, axis: int) -> Array:
+    size = x.shape[axis]
+    from_behind = jnp.argmax(jnp.flip(jnp.isnan(x), axis), axis, keepdims=True)
+    place = jnp.argmax(x, axis, keepdims=True)
+    return jnp.where(jnp.isnan(jnp.take_along_axis(x, place, axis)), size - 1 - from_behind, place)
 
 
 def _indices(x: Array, values: Array, over: Windows) -> Array:

@@ -18,7 +18,7 @@ from jax import lax
 
 from ..dtypes import accumulation
 from ..registry import lower
-from . import complex_numbers
+from . import _exponentials, complex_numbers
 from ._promotion import cast, compute, floating, is_complex, is_inexact
 
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ _TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sqrt.default: complex_numbers.sqrt,
     aten.rsqrt.default: lax.rsqrt,
     aten.exp.default: lax.exp,
-    aten.exp2.default: jnp.exp2,
+    aten.exp2.default: _exponentials.exp2,
     aten.expm1.default: lax.expm1,
     aten.log.default: lax.log,
     aten.log1p.default: lax.log1p,
@@ -36,8 +36,8 @@ _TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sin.default: lax.sin,
     aten.cos.default: lax.cos,
     aten.tan.default: lax.tan,
-    aten.sinh.default: lax.sinh,
-    aten.cosh.default: lax.cosh,
+    aten.sinh.default: _exponentials.sinh,
+    aten.cosh.default: _exponentials.cosh,
     aten.tanh.default: lax.tanh,
     aten.asin.default: complex_numbers.asin,
     aten.acos.default: complex_numbers.acos,

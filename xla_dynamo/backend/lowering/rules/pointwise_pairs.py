@@ -12,7 +12,8 @@ import torch
 from jax import lax
 
 from ..registry import lower
-from ._promotion import compute, is_complex
+from ._exponentials import exp2
+from ._promotion import compute, is_complex, is_inexact
 
 aten = torch.ops.aten
 
@@ -43,10 +44,6 @@ def _times(x: jax.Array, y: jax.Array, log: Callable[[jax.Array], jax.Array]) ->
     return jnp.where(jnp.isnan(y), y, product)
 
 
-def _ldexp(x: jax.Array, exponent: jax.Array) -> jax.Array:
-    return x * jnp.exp2(exponent)
-
-
 def _logaddexp(x: jax.Array, y: jax.Array) -> jax.Array:
     if not is_complex(x.dtype):
         return jnp.logaddexp(x, y)
@@ -71,7 +68,6 @@ _PAIRS: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
         aten.special_xlog1py.self_scalar,
         aten.special_xlog1py.other_scalar,
     ),
-    _ldexp: (aten.ldexp.Tensor,),
     _logaddexp: (aten.logaddexp.default,),
     _logaddexp2: (aten.logaddexp2.default,),
 }
@@ -83,6 +79,15 @@ def _register_table() -> None:
 
     for function, ops in _PAIRS.items():
         lower(*ops)(evaluated_as_float(function))
+
+
+@lower(aten.ldexp.Tensor)
+def ldexp(x: jax.Array, exponent: jax.Array) -> jax.Array:
+    """Of whole exponents right where 2 to one overflows or vanishes and the product does not."""
+    if is_inexact(exponent.dtype):
+        return compute(lambda x, y: x * exp2(y), x, exponent)
+    places = jnp.clip(exponent, -5000, 5000).astype(jnp.int32)  # more than any format has
+    return compute(lambda x: jnp.ldexp(x, places), x, to_float=True)
 
 
 @lower(aten.nextafter.default)

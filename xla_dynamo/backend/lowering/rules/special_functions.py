@@ -109,16 +109,23 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     return jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, result))
 
 
-def _igamma(a: jax.Array, x: jax.Array) -> jax.Array:
-    a, x = jnp.broadcast_arrays(a, x)
-    at_zero = jnp.where(x > 0, 1.0, jnp.nan).astype(x.dtype)
-    return jnp.where(a == 0, at_zero, lax.igamma(a, x))
+def _incomplete_gamma(
+    function: Callable[..., jax.Array], first: float, last: float
+) -> Callable[..., jax.Array]:
+    """`function` of (a, x), which goes from `first` at x = 0 to `last` at infinity."""
+
+    def share(a: jax.Array, x: jax.Array) -> jax.Array:
+        a, x = jnp.broadcast_arrays(a, x)
+        result = jnp.where(jnp.isinf(a), jnp.full_like(x, first), function(a, x))
+        result = jnp.where((a == 0) | jnp.isinf(x), jnp.full_like(x, last), result)
+        both = (jnp.isinf(a) & jnp.isinf(x)) | ((a == 0) & (x == 0))
+        return jnp.where(both | ~(a >= 0) | ~(x >= 0), jnp.full_like(x, jnp.nan), result)
+
+    return share
 
 
-def _igammac(a: jax.Array, x: jax.Array) -> jax.Array:
-    a, x = jnp.broadcast_arrays(a, x)
-    at_zero = jnp.where(x > 0, 0.0, jnp.nan).astype(x.dtype)
-    return jnp.where(a == 0, at_zero, lax.igammac(a, x))
+_igamma = _incomplete_gamma(lax.igamma, 0.0, 1.0)
+_igammac = _incomplete_gamma(lax.igammac, 1.0, 0.0)
 
 
 _BINARY: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
