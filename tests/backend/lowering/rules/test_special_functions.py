@@ -44,6 +44,11 @@ def test_tails(op: Any) -> None:
     check(op, torch.tensor([-INF, -30.0, -8.0, 8.0, 30.0, INF], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_erfcx_where_erfc_vanishes(dtype: torch.dtype) -> None:
+    check(aten.special_erfcx.default, torch.linspace(-9.5, 30, 2001, dtype=dtype))
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
 def test_polygamma(n: int) -> None:
     x = torch.tensor([-3.7, -1.2, -0.4, 0.1, 0.9, 2.0, 7.5, 40.0], dtype=torch.float64)
