@@ -100,15 +100,19 @@ def _divides_by_extreme(node: Node) -> bool:
     dtype = node.meta["val"].dtype
     if dtype.itemsize == 2:  # computed in float32, for which the divisor is not rounded to 16 bits
         return False
-    return abs(divisor) * torch.finfo(dtype).tiny > 1 or (dtype.is_complex and divisor == 0)
+    limits = torch.finfo(dtype)
+    return 1 / limits.tiny < abs(divisor) <= limits.max or (dtype.is_complex and divisor == 0)
 
 
 def _hide_divisor(graph: Graph, node: Node) -> None:
-    """Of x's shape: XLA takes the reciprocal of any scalar, once, known or not."""
-    number, dtype = _constant(node.args[1]), node.meta["val"].dtype
+    """With dimensions: XLA takes the reciprocal of any scalar, once, known or not."""
+    x, divisor = node.args[:2]
+    number, dtype = _constant(divisor), node.meta["val"].dtype
+    filled = isinstance(divisor, Node) and divisor.meta["val"].dim() > 0
     with graph.inserting_before(node):
-        divisor = call(graph, aten.full_like.default, node.args[0], number, dtype=dtype)
-        node.update_arg(1, call(graph, torch.ops.xla_dynamo.apart.default, divisor))
+        like = divisor if filled else x
+        constant = call(graph, aten.full_like.default, like, number, dtype=dtype)
+        node.update_arg(1, call(graph, torch.ops.xla_dynamo.apart.default, constant))
     node.target = aten.div.Tensor
 
 
