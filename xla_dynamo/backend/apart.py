@@ -105,14 +105,12 @@ def _divides_by_extreme(node: Node) -> bool:
 
 
 def _hide_divisor(graph: Graph, node: Node) -> None:
-    """With dimensions: XLA takes the reciprocal of any scalar, once, known or not."""
-    x, divisor = node.args[:2]
-    number, dtype = _constant(divisor), node.meta["val"].dtype
-    filled = isinstance(divisor, Node) and divisor.meta["val"].dim() > 0
+    """In the quotient's shape: of one that is broadcast, known or not, XLA takes the reciprocal."""
+    number, value = _constant(node.args[1]), node.meta["val"]
     with graph.inserting_before(node):
-        like = divisor if filled else x
-        constant = call(graph, aten.full_like.default, like, number, dtype=dtype)
-        node.update_arg(1, call(graph, torch.ops.xla_dynamo.apart.default, constant))
+        like = call(graph, aten.expand.default, node.args[0], list(value.shape))
+        divisor = call(graph, aten.full_like.default, like, number, dtype=value.dtype)
+        node.update_arg(1, call(graph, torch.ops.xla_dynamo.apart.default, divisor))
     node.target = aten.div.Tensor
 
 
