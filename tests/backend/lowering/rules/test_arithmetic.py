@@ -238,3 +238,5 @@ def test_ldexp_whose_power_alone_is_out_of_range(dtype: torch.dtype) -> None:
     for x in (0.0, -1.0, 1.5, least, most, INF, NAN):
         check(aten.ldexp.Tensor, torch.tensor(x, dtype=dtype), exponents)
         check(aten.ldexp.Tensor, torch.tensor(x, dtype=dtype), exponents / 4)
+        check(aten.ldexp.Tensor, torch.tensor(x, dtype=dtype), exponents.to(torch.uint8))
+        check(aten.ldexp.Tensor, torch.tensor(x, dtype=dtype), exponents.to(torch.int8))

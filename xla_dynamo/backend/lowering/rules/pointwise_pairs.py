@@ -86,7 +86,8 @@ def ldexp(x: jax.Array, exponent: jax.Array) -> jax.Array:
     """Of whole exponents right where 2 to one overflows or vanishes and the product does not."""
     if is_inexact(exponent.dtype):
         return compute(lambda x, y: x * exp2(y), x, exponent)
-    places = jnp.clip(exponent, -5000, 5000).astype(jnp.int32)  # more than any format has
+    # 5000 is more than any format has places.
+    places = jnp.clip(exponent.astype(jnp.int64), -5000, 5000).astype(jnp.int32)
     return compute(lambda x: jnp.ldexp(x, places), x, to_float=True)
 
 

@@ -45,11 +45,23 @@ def _spherical_bessel_j0(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.isinf(x), 0.0, jnp.where(x == 0, 1.0, jnp.sin(x) / x))
 
 
+def _erfcx(x: jax.Array) -> jax.Array:
+    """exp(x ** 2) * erfc(x); jax's is 0 where erfc(x) is below the least normal number."""
+    large = jnp.abs(x) > (9.0 if x.dtype == np.float32 else 26.0)
+    w = 0.5 / jnp.where(large, x, jnp.inf) ** 2
+    # The first terms of the asymptotic series, https://dlmf.nist.gov/7.12.E1.
+    series = 1.0
+    for factor in (11.0, 9.0, 7.0, 5.0, 3.0, 1.0):
+        series = 1.0 - factor * w * series
+    tail = series / (jnp.where(large, x, 1.0) * math.sqrt(math.pi))
+    return jnp.where(large & (x > 0), tail, special.erfcx(x))
+
+
 _UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.erf.default: lax.erf,
     aten.erfc.default: lax.erfc,
     aten.erfinv.default: lax.erf_inv,
-    aten.special_erfcx.default: lambda x: _erfcx(x),
+    aten.special_erfcx.default: _erfcx,
     aten.lgamma.default: lax.lgamma,
     aten.digamma.default: _digamma,
     aten.i0.default: _i0,
@@ -64,18 +76,6 @@ _UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.special_entr.default: _entr,
     aten.special_spherical_bessel_j0.default: _spherical_bessel_j0,
 }
-
-
-def _erfcx(x: jax.Array) -> jax.Array:
-    """exp(x ** 2) * erfc(x); jax's is 0 where erfc(x) is below the least normal number."""
-    large = jnp.abs(x) > (9.0 if x.dtype == np.float32 else 26.0)
-    w = 0.5 / jnp.where(large, x, jnp.inf) ** 2
-    # The first terms of the asymptotic series, https://dlmf.nist.gov/7.12.E1.
-    series = 1.0
-    for factor in (11.0, 9.0, 7.0, 5.0, 3.0, 1.0):
-        series = 1.0 - factor * w * series
-    tail = series / (jnp.where(large, x, 1.0) * math.sqrt(math.pi))
-    return jnp.where(large & (x > 0), tail, special.erfcx(x))
 
 
 # The denominators of Euler and Maclaurin's correction terms, (2k)! / B_2k.
