@@ -27,8 +27,8 @@ aten = torch.ops.aten
 _SUMS = frozenset(
     op for packet in (aten.add, aten.sub, aten.rsub) for op in (packet.Tensor, packet.Scalar)
 )
-_QUOTIENTS = frozenset({aten.div.Tensor, aten.div.Scalar})
-_PRODUCTS = frozenset({aten.mul.Tensor, aten.mul.Scalar}) | _QUOTIENTS
+QUOTIENTS = frozenset({aten.div.Tensor, aten.div.Scalar})
+_PRODUCTS = frozenset({aten.mul.Tensor, aten.mul.Scalar}) | QUOTIENTS
 _STEPS = _SUMS | _PRODUCTS
 # A constant of the graph -> where its number stands.
 _FILLED: dict[Any, int] = {
@@ -92,7 +92,7 @@ def _mergeable(node: Node) -> Node | None:
 
 def _divides_by_extreme(node: Node) -> bool:
     """Whether `node` is a quotient with a constant that has no reciprocal in its dtype."""
-    if node.target not in _QUOTIENTS or not is_inexact(node.meta["val"]):
+    if node.target not in QUOTIENTS or not is_inexact(node.meta["val"]):
         return False
     divisor = _constant(node.args[1])
     if divisor is None:

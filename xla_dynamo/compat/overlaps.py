@@ -70,8 +70,7 @@ def loses_writes(target: torch.Tensor) -> bool:
     if any(name.startswith(("expand", "unfold")) for name in functional.view_names(target)):
         return True
     # Copies of an element that a view of as_strided()'s result leaves out would overwrite it.
-    *before, _ = functional.view_of(target) or [None]
-    return any(map(functional.repeats_elements, before))
+    return any(map(functional.repeats_elements, functional.view_of(target)[:-1]))
 
 
 def share_memory(targets: Sequence[torch.Tensor]) -> bool:

@@ -138,9 +138,8 @@ SCALARS: dict[Any, tuple[int | str, ...]] = {
 
 # Filled with a constant 0 or 1, a tensor is one: XLA folds what uses it.
 FILLS = frozenset({aten.fill.Scalar, aten.full.default})
-# By a number without a reciprocal a compiler divides otherwise (backend/apart.py), if it knows it.
-QUOTIENTS = frozenset({aten.div.Tensor, aten.div.Scalar})
-LARGE = 2.0**126
+# Quotients by larger numbers hold them: backend/apart.py has to know which have no reciprocal.
+LARGE = 1 / torch.finfo(torch.float32).tiny
 
 
 def form(op: Any) -> Form:

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.apart import QUOTIENTS
+
 from . import functional, inference
 from .ops import Op, describe
 from .overwrites import without_failed
 from .place import user_place
-from .scalars import FILLS, LARGE, QUOTIENTS
+from .scalars import FILLS, LARGE
 from .trie import (
     FALSE,
     FLOAT,
