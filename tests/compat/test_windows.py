@@ -181,7 +181,7 @@ class TiedGpt(Gpt):
         return self
 
 
-@pytest.mark.parametrize("name", ["mnist", "resnet18", "gpt"])
+@pytest.mark.parametrize("name", ["mnist", pytest.param("resnet18", marks=pytest.mark.slow), "gpt"])
 def test_models_train_as_on_the_cpu(name: str) -> None:
     model = ZOO[name]
     batch = tuple(t.double() if t.is_floating_point() else t for t in model.batch())

@@ -11,7 +11,13 @@ from models.zoo import ZOO
 from torch import Tensor
 from torch.nn import functional as F
 
-WITH_DROPOUT = [name for name, model in ZOO.items() if model.dropout]
+# Transformers drop in the same places: of those of transformers, one is enough for `make test`.
+SLOW = {"hf_gpt2", "hf_llama", "hf_t5", "hf_vit"}
+WITH_DROPOUT = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+    for name, model in ZOO.items()
+    if model.dropout
+]
 
 
 def test_backward_multiplies_by_the_mask_of_forward() -> None:

@@ -30,8 +30,7 @@ def _check(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("initial", [None, 2.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("dtype", "initial"), [(torch.float32, None), (torch.float64, 2.0)])
 def test_gradients(reduction: str, initial: float | None, dtype: torch.dtype) -> None:
     data = torch.tensor([1, 3, 3, 0, -2, 0, 0, 5, 4, -1], dtype=dtype)
     lengths = torch.tensor([3, 2, 0, 2, 1, 2])
