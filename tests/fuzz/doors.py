@@ -33,6 +33,14 @@ def eager(programs: Sequence[Program]) -> list[Seen]:
     return _run(programs, "cpu")
 
 
+def with_zeros(programs: Sequence[Program]) -> list[Seen]:
+    """As `eager`, but an input that was written to has gradients: zeros, as in AOTAutograd.
+
+    Their product with an infinite derivative is nan, where eager does not look.
+    """
+    return _run(programs, "cpu", written=True)
+
+
 def compiled(programs: Sequence[Program]) -> list[Seen]:
     """All programs in one function under torch.compile(backend="xla", dynamic=False)."""
     torch.compiler.reset()
@@ -62,7 +70,11 @@ _Run = Callable[[list[list[Tensor]]], list[list[Tensor]]]
 
 
 def _run(
-    programs: Sequence[Program], device: str, compiler: Callable[[_Run], _Run] = lambda run: run
+    programs: Sequence[Program],
+    device: str,
+    compiler: Callable[[_Run], _Run] = lambda run: run,
+    *,
+    written: bool = False,
 ) -> list[Seen]:
     functions = [program.functions() for program in programs]
 
@@ -73,7 +85,7 @@ def _run(
         warnings.simplefilter("ignore")  # of PyTorch's; fallbacks are counted, see `runner`
         groups = [f.inputs(device) for f in functions]
         results = compiler(run)(groups)
-        gradients = _gradients(programs, groups, results)
+        gradients = _gradients(programs, groups, results, written)
     return [
         Seen(_host(ours), _host(group), [None if g is None else g.cpu() for g in derived])
         for ours, group, derived in zip(results, groups, gradients, strict=True)
@@ -81,9 +93,15 @@ def _run(
 
 
 def _gradients(
-    programs: Sequence[Program], groups: list[list[Tensor]], results: list[list[Tensor]]
+    programs: Sequence[Program],
+    groups: list[list[Tensor]],
+    results: list[list[Tensor]],
+    written: bool,
 ) -> list[list[Tensor | None]]:
-    """By the inputs of each program; one backward pass for all of them."""
+    """By the inputs of each program; one backward pass for all of them.
+
+    With `written`, inputs that are no leaves any more are differentiated too, by zero.
+    """
     pairs = [
         (differentiable(ours), differentiable(group)) if program.gradient else ([], [])
         for program, group, ours in zip(programs, groups, results, strict=True)
@@ -92,7 +110,11 @@ def _gradients(
     leaves = [leaf for _, mine in pairs for leaf in mine]
     if not roots or not leaves:
         return [[None for _ in mine] for _, mine in pairs]
-    flat = iter(torch.autograd.grad(roots, leaves, weights(roots), allow_unused=True))
+    seeds = weights(roots)
+    if written:
+        changed = [leaf for leaf in leaves if not leaf.is_leaf]
+        roots, seeds = roots + changed, seeds + [torch.zeros_like(x) for x in changed]
+    flat = iter(torch.autograd.grad(roots, leaves, seeds, allow_unused=True))
     return [[next(flat) for _ in mine] for _, mine in pairs]
 
 

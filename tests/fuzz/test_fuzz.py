@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import script
-from tests.fuzz.doors import DOORS, Seen, eager
+from tests.fuzz.doors import DOORS, Seen, eager, with_zeros
 from tests.fuzz.generator import from_seed
 from tests.fuzz.hunt import hunt, shrink
 from tests.fuzz.program import Program
@@ -112,6 +112,22 @@ def test_an_error_that_says_what_to_do_is_counted() -> None:
     assert tally.declined == 1
     assert check([program], "compile", tally) == []
     assert tally.declined == 1
+
+
+def test_zeros_that_autograd_makes_up_are_pytorchs() -> None:
+    """AOTAutograd differentiates written inputs, by zero: nan where the derivative is infinite."""
+    inputs = (
+        "w = torch.ones(2, dtype=torch.float64, device=device)",
+        "v = w[:]",
+        "x = torch.zeros(2, dtype=torch.float64, device=device).requires_grad_()",
+    )
+    program = Program(inputs, ("v.mul_(x.sqrt())", "y = x @ x"), ("y",), gradient=True)
+    assert eager([program])[0].gradients[2].isfinite().all()
+    assert with_zeros([program])[0].gradients[2].isnan().all()
+    tally = Tally()
+    assert check([program], "compile", tally) == []
+    assert check([program], "lazy", tally) == []
+    assert tally.of_pytorch == 1
 
 
 def test_what_rounding_decides_is_no_disagreement() -> None:

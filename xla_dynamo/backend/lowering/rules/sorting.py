@@ -6,8 +6,6 @@ sort reverses the order of the keys, not of the result, so that ties keep their 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +15,7 @@ from jax import lax
 from ..registry import lower
 from ._dims import at_least_1d, axis
 from ._promotion import is_inexact
+from ._selection import top
 
 aten = torch.ops.aten
 
@@ -77,44 +76,12 @@ def topk(
     source = jnp.moveaxis(at_least_1d(x), axis(dim, x.ndim), -1)
     if source.dtype == np.bool_:
         source = source.astype(np.int8)
-    if largest:
-        values, order = _top(source, k)
-    else:
-        _, order = lax.top_k(~_integer_keys(source), k)
-        values = jnp.take_along_axis(source, order, axis=-1, mode="promise_in_bounds")
+    values, order = top(source, k, largest)
+    values = values.astype(x.dtype)
     if x.ndim == 0:
         return values.reshape(()), order.reshape(())
-    result = jnp.moveaxis(values, -1, axis(dim, x.ndim)).astype(x.dtype)
-    return result, jnp.moveaxis(order, -1, axis(dim, x.ndim))
-
-
-def _top(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """lax.top_k takes NaNs for largest only if their sign bit is clear: here all are.
-
-    A CPU looks first whether there is any, which is cheaper than to write a copy of `x`.
-    """
-    if not is_inexact(x.dtype) or x.size == 0:
-        values, order = lax.top_k(x, k)
-        return values, order
-
-    def clean(x: jax.Array) -> Any:
-        return lax.top_k(jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), x), k)
-
-    def by_need(x: jax.Array) -> Any:
-        return lax.cond(jnp.isnan(jnp.max(x)), clean, lambda x: lax.top_k(x, k), x)
-
-    values, order = lax.platform_dependent(x, cpu=by_need, default=clean)
-    return values, order
-
-
-def _integer_keys(x: jax.Array) -> jax.Array:
-    """Integers in the order of `x`, where NaN is the largest and -0 equals 0."""
-    if not is_inexact(x.dtype):
-        return x
-    integer = np.dtype(f"int{x.dtype.itemsize * 8}")
-    x = jnp.where(x == 0, jnp.zeros_like(x), jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), x))
-    bits = lax.bitcast_convert_type(x, integer)
-    return jnp.where(bits < 0, bits ^ np.iinfo(integer).max, bits)
+    over = axis(dim, x.ndim)
+    return jnp.moveaxis(values, -1, over), jnp.moveaxis(order, -1, over)
 
 
 @lower(aten.kthvalue.default)
