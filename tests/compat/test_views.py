@@ -193,6 +193,39 @@ def test_as_strided_begins_where_its_view_begins(part: str, grad: bool) -> None:
     assert_lockstep(chain, torch.arange(24.0).reshape(6, 4).requires_grad_(grad))
 
 
+GEOMETRIES = [((4,), (1,)), ((2, 2), (0, 3)), ((2, 2), (1, 2)), ((1, 1), (1, 0))]
+
+
+@pytest.mark.parametrize("part", [*PARTS, "view", "transpose"])
+def test_gradients_of_as_strided_are_those_of_its_operand(part: str) -> None:
+    """Elements of the same memory that are not the operand's have none."""
+    whole = {"view": lambda x: x.view(3, 8), "transpose": lambda x: x.t()}
+
+    def chain(base: Tensor) -> list[Tensor | None]:
+        x = base * 1
+        operand = (PARTS | whole)[part](x)
+        seen = []
+        for size, stride in GEOMETRIES:
+            y = operand.as_strided(size, stride, 1)
+            weights = torch.arange(1.0, 1 + y.numel(), device=y.device).view(y.shape)
+            # A part's own gradient would have to come from the whole.
+            leaves = [base, x] + [operand] * (part in whole)
+            seen += torch.autograd.grad([y], leaves, [weights], retain_graph=True)
+        return seen
+
+    assert_lockstep(chain, torch.arange(24.0).reshape(6, 4).requires_grad_())
+
+
+def test_a_written_view_has_the_gradient_of_its_as_strided() -> None:
+    def chain(p: Tensor) -> list[Tensor]:
+        x = torch.zeros(4, device=p.device).view(2, 2)
+        x.add_(p)
+        y = x.as_strided((2,), (2,))
+        return list(torch.autograd.grad([y], [p, x], [torch.ones_like(y)]))
+
+    assert_lockstep(chain, torch.tensor(2.0).requires_grad_())
+
+
 UNKNOWN: dict[str, Callable[[Tensor], Tensor]] = {
     "empty": lambda x: x[5:5],
     "real": lambda x: torch.view_as_complex(x.view(6, 2)).imag,

@@ -40,9 +40,12 @@ def register_strided(
         if offset is None:
             offset = 0 if whole is tensor else _beginning(tensor, whole)
         _check(whole, size, stride, offset)
-        if order is not None:
-            whole = whole.permute(order)
-        return slow(aten.as_strided.default, (whole, size, stride, offset), {})
+        memory = whole if order is None else whole.permute(order)
+        result = slow(aten.as_strided.default, (memory, size, stride, offset), {})
+        if result.requires_grad and whole is not tensor and not transformed():
+            places = torch.arange(whole.numel()).as_strided(size, stride, offset)
+            _stop_gradients(result, places, tensor, whole)
+        return result
 
     def view(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
         try:
@@ -60,12 +63,12 @@ def register_strided(
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
     """The dense tensor whose memory a tensor addresses: itself, or what it is a view of."""
+    if all(name.startswith(_DENSE) for name in view_names(tensor)):
+        return tensor
     base = tensor._base if tensor._is_view() else None
     # A view that became a parameter has a gradient that its base has no part in.
     if base is not None and base.requires_grad >= tensor.requires_grad:
         return base if base.dtype is tensor.dtype else base.reshape(-1).view(tensor.dtype)
-    if all(name.startswith(_DENSE) for name in view_names(tensor)):
-        return tensor
     raise RuntimeError(
         "as_strided: what the .detach(), .data, .requires_grad_() or .view(dtype) of a part of a "
         "tensor on an xla device has for memory is not known; index the tensor instead"
@@ -95,17 +98,35 @@ def is_whole(tensor: torch.Tensor) -> bool:
 
 def _beginning(view: torch.Tensor, whole: torch.Tensor) -> int:
     """Where a view begins in the memory of `whole`: the same view of addresses tells."""
-    names = view_names(view)
-    if all(name.startswith(_KEEP) for name in names):
+    if all(name.startswith(_KEEP) for name in view_names(view)):
         return 0
-    other_dtype = any(name.startswith(("view_dtype", "view_as_")) for name in names)
-    if other_dtype or not view.numel():
+    if _changes_dtype(view) or not view.numel():
         raise RuntimeError(
             "as_strided: this view on an xla device (empty, or of another dtype) does not know "
             "where it begins in memory; give storage_offset, or index the tensor instead"
         )
+    return int(_addresses(view, whole).flatten()[0])
+
+
+def _changes_dtype(view: torch.Tensor) -> bool:
+    return any(name.startswith(("view_dtype", "view_as_")) for name in view_names(view))
+
+
+def _addresses(view: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Where the elements of a view are in the memory of `whole`."""
     addresses = torch.arange(whole.numel()).as_strided(whole.shape, whole.stride())
-    return int(same_view(addresses, view_of(view)).flatten()[0])
+    return same_view(addresses, view_of(view))
+
+
+def _stop_gradients(
+    result: torch.Tensor, places: torch.Tensor, part: torch.Tensor, whole: torch.Tensor
+) -> None:
+    """What as_strided() of a part takes from outside the part has no gradient, as in eager."""
+    if _changes_dtype(part):
+        return
+    beyond = ~torch.isin(places, _addresses(part, whole))
+    if beyond.any():
+        result.register_hook(lambda grad: grad.masked_fill(beyond.to(grad.device), 0))
 
 
 def _check(whole: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
