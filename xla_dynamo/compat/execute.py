@@ -20,7 +20,7 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
 
 from . import dense, failures, forks, inference, metrics, out_of_memory, programs
-from .programs import Program
+from .programs import Program, Run
 from .storage import stored
 from .values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
 from .window import Window
@@ -69,14 +69,15 @@ def _run(
 ) -> None:
     """Launch the program for the values `live`, and begin a new window."""
     program = window.state.programs.get((live, dead))
-    if program is None:
+    run = None if program is None else program.run()
+    if program is None or run is None:
         device = device_of(window)
-        program = programs.compile_window(window, live, dead, device, lost.states)
+        program, run = programs.compile_window(window, live, dead, device, lost.states)
         window.state.programs[live, dead] = program
     else:
         metrics.count("CachedCompile")
     with interrupts.deferred():
-        _launch(window, program)
+        _launch(window, program, run)
         if lost.values:
             failures.mark(window, lost)
         window.clear()
@@ -120,7 +121,7 @@ def alive(window: Window) -> tuple[int, ...]:
     return tuple([i for i, n in enumerate(_references(window.values)) if n > _HELD])
 
 
-def _launch(window: Window, program: Program) -> None:
+def _launch(window: Window, program: Program, run: Run) -> None:
     inputs, values = window.inputs, window.values
     arrays = [inputs[i].array for i in program.inputs]
     scalars = window.scalars
@@ -131,7 +132,7 @@ def _launch(window: Window, program: Program) -> None:
         seeds = np.array([window.seeds[i] for i in program.seeds], np.uint64)
         arrays.append(pjrt.put(seeds.view(np.uint32).reshape(-1, 2), device))
     start = time.perf_counter_ns()
-    results = program.run(arrays)
+    results = run(arrays)
     for i, array in zip(program.results, results, strict=True):
         value = values[i]
         value.array = array

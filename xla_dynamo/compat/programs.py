@@ -1,12 +1,14 @@
 """A pending window -> the program that runs it: built, looked up by its structure, compiled.
 
 Windows that differ only in what nobody needs (a value that was printed, then dropped) have the same
-graph, and share one executable.
+graph, and share one executable. States of the trie know their programs, and these know executables
+weakly: the latest are kept.
 """
 
 from __future__ import annotations
 
 import collections
+import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +33,8 @@ Run = Callable[[list[Array]], Sequence[Array]]
 class Program:
     """What runs a window.
 
-    run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values.
+    run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values; gone
+        where `CAPACITY` others were compiled since.
     inputs: which of the window's inputs it uses.
     scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
     seeds: which of the window's random ops it runs.
@@ -39,7 +42,7 @@ class Program:
     watch: which of the results tells that it has ended: a small one.
     """
 
-    run: Run
+    run: weakref.ref[Run]
     inputs: tuple[int, ...]
     scalars: tuple[tuple[Any, tuple[int, ...]], ...]
     seeds: tuple[int, ...]
@@ -47,8 +50,9 @@ class Program:
     watch: int = 0
 
 
-# Executables that are kept, over all devices: those of the windows that ran last.
-CAPACITY = 2048
+# Executables that are kept, over all devices: those that were compiled, or found again, last. One
+# of XLA:CPU takes some 27 of the 65,530 memory maps that Linux allows a process.
+CAPACITY = 1024
 _runs: collections.OrderedDict[Hashable, Run] = collections.OrderedDict()
 
 
@@ -58,7 +62,7 @@ def compile_window(
     dead: Sequence[int],
     device: pjrt.Device,
     without: Collection[State] = (),
-) -> Program:
+) -> tuple[Program, Run]:
     """The program of the pending window for the results `live`; it takes over the inputs `dead`.
 
     without: ops that are not run: no result depends on them.
@@ -73,7 +77,7 @@ def _compile_window(
     dead: Sequence[int],
     device: pjrt.Device,
     without: Collection[State],
-) -> Program:
+) -> tuple[Program, Run]:
     builder = graph.build(window.state.path(), window.inputs, without)
     inputs, vectors, seeds = builder.close(live)
     given = set(dead)
@@ -85,7 +89,7 @@ def _compile_window(
     if run is not None:
         _runs.move_to_end(key)
         metrics.count("CachedCompile")
-        return Program(run, inputs, vectors, seeds, tuple(live), watch)
+        return Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch), run
     culprits.number(builder.graph.nodes)
     request = explain.request(window, (live, dead))
     with metrics.timed("CompileTime"), functional.outermost():
@@ -95,9 +99,9 @@ def _compile_window(
     run = _runs[key] = _boxed(compiled)
     while len(_runs) > CAPACITY:
         _runs.popitem(last=False)
-    program = Program(run, inputs, vectors, seeds, tuple(live), watch)
+    program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
     metrics.compiled(window, program, compiled)
-    return program
+    return program, run
 
 
 def state_of(window: Window, live: Sequence[int], without: Collection[State], number: int) -> State:

@@ -114,20 +114,7 @@ class Executable:
         self.loaded = loaded
         self.device = device
         self.aliases = 0  # results that take over the memory of an argument
-        self._sharding = jax.sharding.SingleDeviceSharding(device)
-        self._inputs = len(inputs)
-        self._outputs = [core.ShapedArray(*output) for output in outputs]
-        self._call = _jax.pjit(
-            "xla_dynamo",
-            None,
-            self._first_call,
-            [],
-            [],
-            pxla.JitGlobalCppCacheKeys(),
-            tree_util.dispatch_registry,
-            pxla.cc_shard_arg,
-            _jax.PjitFunctionCache(capacity=1),
-        )
+        self._call = _call_path(loaded, device, len(inputs), outputs)
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Launch; returns before the device is done (reading an output waits)."""
@@ -148,27 +135,43 @@ class Executable:
     def serialize(self) -> bytes:
         return self.device.client.serialize_executable(self.loaded)
 
-    def _first_call(self, *arrays: Array) -> tuple[list[Array], Any, bool]:
+
+def _call_path(loaded: Any, device: Device, inputs: int, outputs: Sequence[Any]) -> Any:
+    """The C++ call path of a program. It knows no `Executable`: a cycle would wait for gc."""
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    avals = [core.ShapedArray(*output) for output in outputs]
+
+    def wrap(aval: Any, shards: Sequence[Array]) -> Array:
+        return jax.make_array_from_single_device_arrays(aval.shape, sharding, list(shards))
+
+    def first_call(*arrays: Array) -> tuple[list[Array], Any, bool]:
         """Called on the C++ path's cache miss: run once, and teach it the executable."""
-        results = self.loaded.execute_sharded(list(arrays))
-        outputs = results.consume_with_handlers(
-            [functools.partial(self._wrap, aval) for aval in self._outputs]
-        )
+        handlers = [functools.partial(wrap, aval) for aval in avals]
+        results = loaded.execute_sharded(list(arrays)).consume_with_handlers(handlers)
         fast = pxla.MeshExecutableFastpathData(
-            self.loaded,
-            tree_util.tree_structure(outputs),
-            [self._sharding] * self._inputs,
-            [self._sharding] * len(outputs),
-            self._outputs,
-            [True] * len(outputs),
-            [True] * self._inputs,
-            [None] * self._inputs,
+            loaded,
+            tree_util.tree_structure(results),
+            [sharding] * inputs,
+            [sharding] * len(avals),
+            avals,
+            [True] * len(avals),
+            [True] * inputs,
+            [None] * inputs,
             [],
         )
-        return outputs, fast, False
+        return results, fast, False
 
-    def _wrap(self, aval: Any, shards: Sequence[Array]) -> Array:
-        return jax.make_array_from_single_device_arrays(aval.shape, self._sharding, list(shards))
+    return _jax.pjit(
+        "xla_dynamo",
+        None,
+        first_call,
+        [],
+        [],
+        pxla.JitGlobalCppCacheKeys(),
+        tree_util.dispatch_registry,
+        pxla.cc_shard_arg,
+        _jax.PjitFunctionCache(capacity=1),
+    )
 
 
 Signature = Sequence[tuple[tuple[int, ...], np.dtype]]
