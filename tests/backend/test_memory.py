@@ -41,6 +41,28 @@ def test_as_strided_of_a_view(name: str) -> None:
     assert xla_dynamo.counters() == {}
 
 
+NINES = torch.full((2,), 9.0)
+SCATTERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "slice": lambda x: torch.as_strided_scatter(x[1:3], NINES, (2,), (7,), 40),
+    "slice, where it begins": lambda x: torch.as_strided_scatter(x[1:3], NINES, (2,), (7,)),
+    "transpose": lambda x: torch.as_strided_scatter(x.mT, NINES, (2,), (7,), 3),
+    "whole": lambda x: torch.as_strided_scatter(x, NINES, (2,), (7,), 3),
+    "copies": lambda x: torch.as_strided_scatter(x[:1, :1].expand(3, 4, 6), NINES, (2,), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_scatter_to_a_view(name: str, scale: int) -> None:
+    """Of an argument, and of what is computed."""
+
+    def function(x: Tensor) -> Tensor:
+        return SCATTERS[name](x if scale == 1 else x * scale) + 1
+
+    compiled = torch.compile(function, backend="xla", fullgraph=True)
+    torch.testing.assert_close(compiled(X), function(X))
+
+
 def test_an_argument_in_another_order() -> None:
     x = X.reshape(1, 4, 5, 6).to(memory_format=torch.channels_last)
 

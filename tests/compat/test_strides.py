@@ -12,7 +12,7 @@ from torch import Tensor
 
 import xla_dynamo
 
-from .lockstep import XLA, assert_same
+from .lockstep import XLA, assert_lockstep, assert_same
 
 Make = Callable[[Tensor], Tensor]
 
@@ -181,3 +181,50 @@ def test_gradient_of_fill_diagonal_of_a_part() -> None:
         return [x.grad, y.detach()]
 
     assert_same(run(XLA), run("cpu"))
+
+
+STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "copy": lambda x: torch.as_strided_copy(x, (2, 1), (1, 1), 2),
+    "copy from where it begins": lambda x: torch.as_strided_copy(x, (2,), (1,)),
+    "scatter": lambda x: torch.as_strided_scatter(x, x.new_ones(2, 1) * 9, (2, 1), (1, 1), 2),
+    "scatter from where it begins": lambda x: torch.as_strided_scatter(
+        x, x.new_ones(2) * 9, (2,), (1,)
+    ),
+}
+OPERANDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "whole": lambda x: x,
+    "slice": lambda x: x[1:],
+    "transpose": lambda x: x.view(2, 3).t(),
+    "column": lambda x: x.view(2, 3)[:, 1],
+    "steps": lambda x: x[::2],
+    "copies": lambda x: x[1:2].expand(4),
+}
+
+
+@pytest.mark.parametrize("operand", OPERANDS)
+@pytest.mark.parametrize("op", STRIDED)
+def test_copies_and_scatters_address_memory(op: str, operand: str) -> None:
+    def chain(x: Tensor) -> list[Tensor]:
+        return [STRIDED[op](OPERANDS[operand](x * 1))]
+
+    assert_lockstep(chain, torch.arange(6.0))
+
+
+@pytest.mark.parametrize("operand", ["whole", "slice"])
+def test_gradients_of_a_scatter_to_a_part(operand: str) -> None:
+    def chain(x: Tensor) -> list[Tensor]:
+        source = torch.ones(2, device=x.device, requires_grad=True)
+        y = torch.as_strided_scatter(OPERANDS[operand](x * 1), source, (2,), (1,))
+        weights = torch.arange(1.0, 1 + y.numel(), device=y.device).view(y.shape)
+        return list(torch.autograd.grad([y], [x, source], [weights]))
+
+    assert_lockstep(chain, torch.arange(6.0).requires_grad_())
+
+
+def test_scatters_beyond_the_memory_are_refused() -> None:
+    x = torch.arange(6.0, device=XLA)
+    for part in (x, x[2:], x[:1].expand(3)):
+        with pytest.raises(RuntimeError, match="out of bounds for storage"):
+            torch.as_strided_scatter(part, x[:2], (2,), (1,), 5)
+        with pytest.raises(RuntimeError, match="out of bounds for storage"):
+            torch.as_strided_copy(part, (2,), (1,), 5)

@@ -18,6 +18,8 @@ from .outputs import is_dense, physical_order
 
 aten = torch.ops.aten
 _STRIDED = (aten.as_strided.default, aten.as_strided_copy.default)
+_SCATTER = aten.as_strided_scatter.default
+_CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 # Not views to a schema, but in eager their results share memory.
 _SHARING = frozenset({aten._unsafe_view.default, aten._reshape_alias.default})
 
@@ -27,6 +29,8 @@ def resolve(graph: Graph) -> None:
     for node in fx_graph.calls(graph):
         if node.target in _STRIDED:
             _resolve(graph, node)
+        elif node.target is _SCATTER:
+            _resolve_scatter(graph, node)
 
 
 def _resolve(graph: Graph, node: Node) -> None:
@@ -37,7 +41,7 @@ def _resolve(graph: Graph, node: Node) -> None:
     whole = owner.meta["val"]
     offset = view.meta["val"].storage_offset() if given is None else given
     start = offset - whole.storage_offset()
-    length = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    length = _length(size, stride)
     inside = is_dense(whole) and start >= 0 and start + length <= max(whole.numel(), 1)
     if owner.meta.get("argument") and 0 not in size and not (inside and given is None):
         owner = _viewed(graph, owner, length, start if given is None else given, given is not None)
@@ -49,6 +53,50 @@ def _resolve(graph: Graph, node: Node) -> None:
             owner = graph.call_function(aten.permute.default, (owner, list(order)))
         owner.meta = {**node.meta, "val": whole.permute(order)}
     node.args, node.kwargs = (owner, size, stride, start), {}
+
+
+def _resolve_scatter(graph: Graph, node: Node) -> None:
+    """Write to the memory that the view is a part of; then what the view is of that.
+
+    An argument is taken to begin where it began when this was compiled.
+    """
+    arguments: tuple[Any, ...] = node.args
+    view, source, size, stride, *rest = arguments
+    given: Any = rest[0] if rest else node.kwargs.get("storage_offset")
+    owner = _owner(view)
+    whole, part = owner.meta["val"], view.meta["val"]
+    if any(n > 1 and step == 0 for n, step in zip(part.shape, part.stride(), strict=True)):
+        with graph.inserting_before(node):  # as eager, which writes to a dense copy
+            dense = graph.call_function(aten.clone.default, (view,), _CONTIGUOUS)
+        dense.meta["val"] = part.clone(**_CONTIGUOUS)
+        node.args, node.kwargs = (dense, source, size, stride, given or 0), {}
+        return
+    begin = part.storage_offset() - whole.storage_offset()
+    start = begin if given is None else given - whole.storage_offset()
+    if not is_dense(whole) or start < 0 or start + _length(size, stride) > max(whole.numel(), 1):
+        node.meta["unresolved"] = True
+        return
+    order = physical_order(whole)
+    if owner is view and order is None:
+        node.args, node.kwargs = (view, source, size, stride, start), {}
+        return
+    with graph.inserting_before(node):
+        memory = owner
+        if order is not None:
+            memory = graph.call_function(aten.permute.default, (owner, list(order)))
+            memory.meta["val"] = whole.permute(order)
+        memory = graph.call_function(aten.view.default, (memory, [whole.numel()]))
+        written = graph.call_function(_SCATTER, (memory, source, size, stride, start))
+        memory.meta["val"] = written.meta["val"] = whole.new_empty(whole.numel())
+        geometry = (list(part.shape), list(part.stride()), begin)
+        result = graph.call_function(aten.as_strided.default, (written, *geometry))
+    result.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)
+
+
+def _length(size: Any, stride: Any) -> int:
+    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
 
 
 def _viewed(graph: Graph, argument: Node, length: int, offset: int, absolute: bool) -> Node:

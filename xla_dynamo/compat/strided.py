@@ -1,4 +1,4 @@
-"""Views that strides decide about: as_strided on a view -> on the tensor whose memory it is; view.
+"""Ops that strides decide about: as_strided and its kin on a view -> on what it is a view of; view.
 
 as_strided's strides and offset address memory. A recorded view has none; the tensor that it is a
 view of is dense, so that there, with its dimensions in the order of memory, they mean what they
@@ -47,6 +47,40 @@ def register_strided(
             _stop_gradients(result, places, tensor, whole)
         return result
 
+    def as_strided_copy(
+        tensor: torch.Tensor,
+        size: Sequence[int],
+        stride: Sequence[int],
+        storage_offset: int | None = None,
+    ) -> torch.Tensor:
+        if not is_functional(tensor):
+            return slow(aten.as_strided_copy.default, (tensor, size, stride, storage_offset), {})
+        viewed = as_strided(tensor, size, stride, storage_offset)
+        return viewed.clone(memory_format=torch.contiguous_format)
+
+    def as_strided_scatter(
+        tensor: torch.Tensor,
+        source: torch.Tensor,
+        size: Sequence[int],
+        stride: Sequence[int],
+        storage_offset: int | None = None,
+    ) -> torch.Tensor:
+        op = aten.as_strided_scatter.default
+        if not is_functional(tensor):
+            return slow(op, (tensor, source, size, stride, storage_offset), {})
+        if any(n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride(), strict=True)):
+            tensor = tensor.contiguous()  # eager writes to a dense copy
+        whole = _whole(tensor)
+        begin = 0 if whole is tensor else _beginning(tensor, whole)
+        offset = begin if storage_offset is None else storage_offset
+        _check(whole, size, stride, offset)
+        if is_whole(tensor):
+            return slow(op, (tensor, source, size, stride, offset), {})
+        order = _memory_order(whole)
+        memory = (whole if order is None else whole.permute(order)).reshape(-1)
+        written = slow(op, (memory, source, size, stride, offset), {})
+        return written.as_strided(tensor.shape, tensor.stride(), begin).clone()
+
     def view(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
         try:
             if is_functional(tensor) and not transformed():
@@ -58,6 +92,8 @@ def register_strided(
             raise
 
     library.impl("as_strided", as_strided)
+    library.impl("as_strided_copy", as_strided_copy)
+    library.impl("as_strided_scatter", as_strided_scatter)
     library.impl("view", view)
 
 
