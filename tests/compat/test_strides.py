@@ -228,3 +228,42 @@ def test_scatters_beyond_the_memory_are_refused() -> None:
             torch.as_strided_scatter(part, x[:2], (2,), (1,), 5)
         with pytest.raises(RuntimeError, match="out of bounds for storage"):
             torch.as_strided_copy(part, (2,), (1,), 5)
+
+
+VIEW_COPIES: dict[str, Callable[[Tensor], Any]] = {
+    "narrow": lambda x: torch.narrow_copy(x, 1, 2, 1),
+    "slice": lambda x: torch.slice_copy(x, 1, 1, 3),
+    "select": lambda x: torch.select_copy(x, 1, 1),
+    "transpose": lambda x: torch.transpose_copy(x, 0, 1),
+    "permute": lambda x: torch.permute_copy(x, (2, 0, 1)),
+    "t": lambda x: torch.t_copy(x[0]),
+    "expand": lambda x: torch.expand_copy(x[:, :1], x.shape),
+    "diagonal": lambda x: torch.diagonal_copy(x, 0, 0, 1),
+    "unfold": lambda x: torch.unfold_copy(x, 0, 2, 1),
+    "split": lambda x: torch.split_copy(x, 2, 1)[0],
+    "split with sizes": lambda x: torch.split_with_sizes_copy(x, (1, 3), 1)[1],
+    "unbind": lambda x: torch.unbind_copy(x, 1)[0],
+    "squeeze": lambda x: torch.squeeze_copy(x[:, 2:3]),
+    "unsqueeze": lambda x: torch.unsqueeze_copy(x.mT, 0),
+    "alias": lambda x: torch.alias_copy(x.mT),
+    "view": lambda x: torch.view_copy(x, (12, 5)),
+    "another dtype": lambda x: torch.view_copy(x, dtype=torch.int32),
+    "real": lambda x: torch.view_as_real_copy(torch.complex(x, x + 1).mT),
+}
+
+
+@pytest.mark.parametrize("op", VIEW_COPIES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_view_copies_are_contiguous(op: str, grad: bool) -> None:
+    """So that a view of all their elements is one: what is written to it is written to them."""
+    strides: list[Any] = []
+
+    def chain(x: Tensor) -> list[Tensor]:
+        y = VIEW_COPIES[op](x)
+        strides.append((y.stride(), y.requires_grad))
+        with torch.no_grad():
+            y.view(-1).add_(1)
+        return [y.detach(), *(torch.autograd.grad(y.sum(), x) if y.requires_grad else ())]
+
+    assert_lockstep(chain, torch.arange(60.0).reshape(5, 4, 3).requires_grad_(grad))
+    assert strides[0] == strides[1]

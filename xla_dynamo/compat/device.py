@@ -30,6 +30,7 @@ from .primitives import register_primitives
 from .sequences import register_sequences
 from .strided import register_strided
 from .values import Leaf
+from .view_copies import register_view_copies
 from .window import Window
 
 _lock = threading.Lock()
@@ -54,6 +55,7 @@ def install() -> None:
     register_sequences(autograd)
     register_fourier(autograd, _redispatch)
     register_strided(autograd, _redispatch, _straight)
+    register_view_copies(autograd, _redispatch)
     primitives = torch.library.Library("prims", "IMPL", "AutogradXLA")
     _libraries.append(primitives)
     register_primitives(primitives)

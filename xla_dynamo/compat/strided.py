@@ -47,17 +47,6 @@ def register_strided(
             _stop_gradients(result, places, tensor, whole)
         return result
 
-    def as_strided_copy(
-        tensor: torch.Tensor,
-        size: Sequence[int],
-        stride: Sequence[int],
-        storage_offset: int | None = None,
-    ) -> torch.Tensor:
-        if not is_functional(tensor):
-            return slow(aten.as_strided_copy.default, (tensor, size, stride, storage_offset), {})
-        viewed = as_strided(tensor, size, stride, storage_offset)
-        return viewed.clone(memory_format=torch.contiguous_format)
-
     def as_strided_scatter(
         tensor: torch.Tensor,
         source: torch.Tensor,
@@ -92,7 +81,6 @@ def register_strided(
             raise
 
     library.impl("as_strided", as_strided)
-    library.impl("as_strided_copy", as_strided_copy)
     library.impl("as_strided_scatter", as_strided_scatter)
     library.impl("view", view)
 
