@@ -284,3 +284,30 @@ def test_seeds_make_runs_repeat() -> None:
     assert not torch.equal(first[0], second[0])
     assert sorted(second[2].tolist()) == [0, 1, 2, 3, 4]
     assert fallbacks() == {}
+
+
+def test_out_may_be_an_empty_tensor() -> None:
+    """It is made by one graph and resized by eager PyTorch, as Dynamo traces no such out=."""
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(0)
+        torch.cat([x, x], out=out)
+        return out + 1
+
+    x = torch.arange(3.0)
+    torch.testing.assert_close(torch.compile(doubled, backend="xla")(x), doubled(x))
+
+
+def test_results_without_elements_are_as_in_eager() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x[:, :0].exp().t(), x[:0] * 2, (x[:0] > 0), x + 1
+
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    expected = function(x)
+    actual = torch.compile(function, backend="xla", fullgraph=True)(x)
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        assert (ours.stride(), ours.requires_grad) == (theirs.stride(), theirs.requires_grad)
+    sum(y.sum() for y in actual[:2]).backward()
+    assert torch.equal(x.grad, torch.zeros_like(x))
+    actual[2].resize_(4)

@@ -25,10 +25,12 @@ View = tuple[tuple[int, ...], tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result comes from: an array (seen as `view`), an argument, or a constant.
+    """Where a result comes from: an array (seen as `view`), an argument, a constant, or nowhere.
 
     whole: it is the array, in other strides, or the only result that is made of it. Autograd takes
     no in-place op on a result of its Function that is a view, hence such a result is none.
+    blank: shape, strides and dtype of what has no elements. PyTorch can resize it, as `out=` asks
+    of torch.empty(0); the memory of arrays it cannot.
     """
 
     array: int | None = None
@@ -36,6 +38,7 @@ class Output:
     constant: Any = None
     view: View | None = None
     whole: bool = False
+    blank: tuple[tuple[int, ...], tuple[int, ...], torch.dtype] | None = None
 
     def result(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Any:
         """This result of a call, given its arguments and the tensors that were computed."""
@@ -44,6 +47,9 @@ class Output:
             if self.view is None:
                 return tensor
             return (tensor.as_strided_ if self.whole else tensor.as_strided)(*self.view)
+        if self.blank is not None:
+            shape, strides, dtype = self.blank
+            return torch.empty_strided(shape, strides, dtype=dtype)
         return self.constant if self.argument is None else arguments[self.argument]
 
 
@@ -72,6 +78,9 @@ def plan(graph: Graph, visible: int) -> list[Output]:
             planned.append(Output(argument=placeholders.index(result)))
         elif index >= visible:
             planned.append(Output(array=position(result, None)))
+        elif _is_blank(result.meta["val"]):
+            value = result.meta["val"]
+            planned.append(Output(blank=(tuple(value.shape), value.stride(), value.dtype)))
         else:
             whole = wholes.get(_memory(result), result)
             base = _unexpanded(result) if whole is result else whole
@@ -81,6 +90,11 @@ def plan(graph: Graph, visible: int) -> list[Output]:
     graph.output_node().args = (tuple(arrays),)
     uses = collections.Counter(output.array for output in planned)
     return [replace(o, whole=o.whole or uses[o.array] == 1) for o in planned]
+
+
+def _is_blank(value: torch.Tensor) -> bool:
+    """Whether a result is on the CPU and has no elements."""
+    return value.numel() == 0 and value.device.type == "cpu"
 
 
 def _memory(node: Node) -> tuple[int, torch.dtype]:
