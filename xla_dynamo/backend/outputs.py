@@ -8,7 +8,7 @@ part of a larger tensor that nobody gets: it is row-major, so that XLA need not 
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,8 @@ class Output:
 
     whole: it is the array, in other strides, or the only result that is made of it. Autograd takes
     no in-place op on a result of its Function that is a view, hence such a result is none.
+    dtype: that of a view, where the array has another one.
+    negative, conjugate: the view has PyTorch's bit for it, which the array has not.
     blank: shape, strides and dtype of what has no elements. PyTorch can resize it, as `out=` asks
     of torch.empty(0); the memory of arrays it cannot.
     """
@@ -38,6 +40,9 @@ class Output:
     constant: Any = None
     view: View | None = None
     whole: bool = False
+    dtype: torch.dtype | None = None
+    negative: bool = False
+    conjugate: bool = False
     blank: tuple[tuple[int, ...], tuple[int, ...], torch.dtype] | None = None
 
     def result(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Any:
@@ -46,11 +51,21 @@ class Output:
             tensor = tensors[self.array]
             if self.view is None:
                 return tensor
-            return (tensor.as_strided_ if self.whole else tensor.as_strided)(*self.view)
+            return tensor.as_strided_(*self.view) if self.whole else self._part(tensor, *self.view)
         if self.blank is not None:
             shape, strides, dtype = self.blank
             return torch.empty_strided(shape, strides, dtype=dtype)
         return self.constant if self.argument is None else arguments[self.argument]
+
+    def _part(self, tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
+        """A view in memory alone: autograd would differentiate what was detached with the whole."""
+        if self.dtype is None:
+            part = tensor.as_strided(size, stride, offset)
+        else:
+            part = torch.empty(0, dtype=self.dtype, device=tensor.device)
+            part.set_(tensor.untyped_storage(), offset, size, stride)
+        part = aten._neg_view.default(part) if self.negative else part
+        return (part.conj() if self.conjugate else part).detach()
 
 
 def plan(graph: Graph, visible: int) -> list[Output]:
@@ -70,7 +85,7 @@ def plan(graph: Graph, visible: int) -> list[Output]:
             arrays.append(_permuted(graph, node, order) if order else node)
         return positions[node, order]
 
-    planned = []
+    planned: list[Output] = []
     for index, result in enumerate(results):
         if not isinstance(result, Node):
             planned.append(Output(constant=result))
@@ -82,11 +97,16 @@ def plan(graph: Graph, visible: int) -> list[Output]:
             value = result.meta["val"]
             planned.append(Output(blank=(tuple(value.shape), value.stride(), value.dtype)))
         else:
-            whole = wholes.get(_memory(result), result)
+            whole = _whole(result, wholes)
             base = _unexpanded(result) if whole is result else whole
             order = physical_order(base.meta["val"])
-            view = _view(result, base) if order or base is not result else None
-            planned.append(Output(array=position(base, order), view=view, whole=base is result))
+            # The second time it is what was detached: autograd tells them apart by the tensor.
+            again = result in results[:index]
+            view = _view(result, base) if order or again or base is not result else None
+            output = Output(
+                array=position(base, order), view=view, whole=base is result and not again
+            )
+            planned.append(_seen_as(result.meta["val"], base.meta["val"], output))
     graph.output_node().args = (tuple(arrays),)
     uses = collections.Counter(output.array for output in planned)
     return [replace(o, whole=o.whole or uses[o.array] == 1) for o in planned]
@@ -97,25 +117,47 @@ def _is_blank(value: torch.Tensor) -> bool:
     return value.numel() == 0 and value.device.type == "cpu"
 
 
-def _memory(node: Node) -> tuple[int, torch.dtype]:
-    """Equal for two values that are views of one tensor."""
+def _seen_as(value: torch.Tensor, base: torch.Tensor, output: Output) -> Output:
+    """`output`, a view of `base`, with what else makes it `value`."""
+    negative, conjugate = value.is_neg() != base.is_neg(), value.is_conj() != base.is_conj()
+    dtype = None if value.dtype is base.dtype else value.dtype
+    return replace(output, dtype=dtype, negative=negative, conjugate=conjugate)
+
+
+_Memory = tuple[int, bool, bool]
+
+
+def _memory(node: Node) -> _Memory:
+    """Equal for two values that are views of one tensor, and of the same numbers in it."""
     value = node.meta["val"]
-    return value.untyped_storage()._cdata, value.dtype
+    return value.untyped_storage()._cdata, value.is_neg(), value.is_conj()
 
 
 def _shares_memory(node: Node, other: Node) -> bool:
-    return isinstance(node.meta["val"], torch.Tensor) and _memory(node) == _memory(other)
+    value = node.meta["val"]
+    same = isinstance(value, torch.Tensor) and value.dtype is other.meta["val"].dtype
+    return same and _memory(node) == _memory(other)
 
 
-def _wholes(results: Sequence[Any]) -> dict[tuple[int, torch.dtype], Node]:
+def _wholes(results: Sequence[Any]) -> dict[_Memory, Node]:
     """By memory: the first result that is dense and takes all of it."""
-    wholes: dict[tuple[int, torch.dtype], Node] = {}
+    wholes: dict[_Memory, Node] = {}
     for result in results:
         if isinstance(result, Node) and result.op == "call_function":
             value = result.meta["val"]
             if value.nbytes == value.untyped_storage().nbytes() and is_dense(value):
                 wholes.setdefault(_memory(result), result)
     return wholes
+
+
+def _whole(result: Node, wholes: Mapping[_Memory, Node]) -> Node:
+    """The result that `result` is a view of, or itself."""
+    memory, *bits = _memory(result)
+    plain = wholes.get((memory, False, False))
+    if plain is not None or not any(bits):
+        return plain or result
+    same = wholes.get(_memory(result), result)
+    return same if same.meta["val"].dtype is result.meta["val"].dtype else result
 
 
 def _unexpanded(node: Node) -> Node:
