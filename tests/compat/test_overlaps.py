@@ -152,3 +152,11 @@ def test_a_write_to_a_part_of_as_strided(name: str) -> None:
     for x in (theirs, ours):
         PARTS[name](x)
     assert_same(ours, theirs)
+
+
+def test_a_write_to_a_part_of_data_that_is_there_twice_is_refused() -> None:
+    x = torch.ones(1, 3, device="xla:0")
+    part = x.as_strided((1, 3), (1, 0), 0).data[..., 1:]
+    with pytest.raises(RuntimeError, match=r"through detach\(\) or .data"):
+        part.fill_(3)
+    assert x.tolist() == [[1, 1, 1]]

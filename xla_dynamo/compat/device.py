@@ -27,6 +27,7 @@ from .fourier import register_fourier
 from .inplace import register_inplace
 from .outs import register_outs
 from .primitives import register_primitives
+from .renamed import register_renamed
 from .sequences import register_sequences
 from .strided import register_strided
 from .values import Leaf
@@ -54,6 +55,7 @@ def install() -> None:
     register_outs(autograd, _redispatch)
     register_sequences(autograd)
     register_fourier(autograd, _redispatch)
+    register_renamed(autograd, _redispatch)
     register_strided(autograd, _redispatch, _straight)
     register_view_copies(autograd, _redispatch)
     primitives = torch.library.Library("prims", "IMPL", "AutogradXLA")

@@ -23,6 +23,8 @@ wrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._to_functional_tensor
 # Take in what was written through other views of the same memory; let them take in this write.
 sync: Callable[[torch.Tensor], None] = _torch._functionalize_sync
 commit: Callable[[torch.Tensor], None] = _torch._functionalize_commit_update
+# Let a wrapper have other contents.
+replace: Callable[[torch.Tensor, torch.Tensor], None] = _torch._functionalize_replace
 # Tell autograd that tensors have been written to.
 mark_written: Callable[[Sequence[torch.Tensor]], None] = _torch._C._increment_version
 # Of a leaf of given shape, dtype and device.
@@ -52,6 +54,16 @@ def repeats_elements(step: Any) -> bool:
             return True
         reach += (size - 1) * stride
     return False
+
+
+def has_views(tensor: torch.Tensor) -> bool:
+    """Whether a base that a kernel got from Python has views that autograd knows.
+
+    Such a view keeps the base alive and shares its memory; one reference is the kernel's. What was
+    saved for backward does the former, what detach() made the latter.
+    """
+    owners = _torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return tensor._use_count() > 2 and owners > 2  # type: ignore[attr-defined]
 
 
 def _ops_of_aten(chosen: Callable[[str], bool] = bool) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import torch
 
 from xla_dynamo.backend.lowering import operands
 
-from . import functional
+from . import functional, values
 
 Slow = Callable[..., Any]
 Straight = Callable[[Any], Slow]
@@ -126,10 +126,18 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
         ordinary = functional.is_base(target) and not functional.transformed()
         if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
             plain = plain or straight(op)
-            return plain(target, *args, **kwargs)
+            strides = target.stride()
+            plain(target, *args, **kwargs)
+            if target.stride() != strides:
+                values.restride(target, strides)
+            return target
         shared = shared_memory(op, target)
         if shared is None:
-            return slow(op, (target, *args), kwargs)
+            strides = target.stride()
+            result = slow(op, (target, *args), kwargs)
+            if target.stride() != strides and not functional.transformed():
+                values.restride(target, strides)
+            return result
         slow(op, (shared, *args), kwargs)
         functional.sync(target)
         return target

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .functional import is_base, is_functional
+from .renamed import refuse_views
 from .strided import is_whole
 
 aten = torch.ops.aten
@@ -34,19 +35,21 @@ def register_replaced(library: torch.library.Library, slow: Callable[..., Any]) 
                 "as_strided_: a part of a tensor on an xla device does not know where it begins in "
                 "memory; use as_strided, which makes a new view of it"
             )
+        refuse_views(aten.as_strided_.default, tensor)
         return slow(aten.as_strided_.default, (tensor, size, stride, offset), {})
 
     def resize(
         tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = None
     ) -> torch.Tensor:
-        if is_functional(tensor) and not is_base(tensor):
-            if tuple(size) == tuple(tensor.shape) and memory_format is None:
-                return tensor
-            if not tensor.is_contiguous() or math.prod(size) > tensor.numel():
-                raise RuntimeError(
-                    "resize_: a part of a tensor on an xla device does not know the memory around "
-                    "it; clone() it first, or resize the whole tensor"
-                )
+        same = tuple(size) == tuple(tensor.shape) and memory_format is None
+        if same and not tensor.requires_grad:
+            return tensor
+        part = is_functional(tensor) and not is_base(tensor)
+        if part and (not tensor.is_contiguous() or math.prod(size) > tensor.numel()):
+            raise RuntimeError(
+                "resize_: a part of a tensor on an xla device does not know the memory around "
+                "it; clone() it first, or resize the whole tensor"
+            )
         kwargs = {} if memory_format is None else {"memory_format": memory_format}
         return slow(aten.resize_.default, (tensor, size), kwargs)
 

@@ -87,11 +87,11 @@ def register_strided(
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
     """The dense tensor whose memory a tensor addresses: itself, or what it is a view of."""
-    if all(name.startswith(_DENSE) for name in view_names(tensor)):
+    if _is_dense(tensor):
         return tensor
     base = tensor._base if tensor._is_view() else None
     # A view that became a parameter has a gradient that its base has no part in.
-    if base is not None and base.requires_grad >= tensor.requires_grad:
+    if base is not None and base.requires_grad >= tensor.requires_grad and _is_dense(base):
         return base if base.dtype is tensor.dtype else base.reshape(-1).view(tensor.dtype)
     raise RuntimeError(
         "as_strided: what the .detach(), .data, .requires_grad_() or .view(dtype) of a part of a "
@@ -113,6 +113,10 @@ _WHOLE = ("_reshape", "_unsafe_view", "alias", "detach", "lift", "squeeze", "uns
 _DENSE = (*_WHOLE, "permute", "t_", "transpose")
 # Views that begin where what they are a view of begins.
 _KEEP = (*_DENSE, "expand")
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return all(name.startswith(_DENSE) for name in view_names(tensor))
 
 
 def is_whole(tensor: torch.Tensor) -> bool:

@@ -194,3 +194,12 @@ def value_of(tensor: torch.Tensor) -> Value:
     if found is None:
         raise TypeError(f"expected a tensor on an xla device, got one on {tensor.device}")
     return found.value
+
+
+def restride(tensor: torch.Tensor, strides: Sequence[int]) -> None:
+    """Give a tensor that was written to its strides again: functionalization takes the result's."""
+    own = value_of(tensor)
+    wanted = meta(own.meta.shape, own.meta.dtype, strides)
+    functional.replace(tensor, leaf(own.home.restride(own, wanted)))
+    functional.commit(tensor)
+    functional.sync(tensor)
