@@ -23,6 +23,7 @@ from . import script
 from .doors import DOORS
 from .hunt import hunt
 from .runner import Disagreement, Tally
+from .templates import FAMILIES
 
 
 def main() -> int:
@@ -39,7 +40,7 @@ def main() -> int:
     running = options.out / f"running-{options.door}-{options.seed}-{index}.py"
     graphs = options.graphs // count
     seed = options.seed * 1_000_000 + (index - 1) * graphs
-    failures = hunt(graphs, seed, tallies, report, options.batch, running)
+    failures = hunt(graphs, seed, tallies, report, options.batch, running, options.families)
     for door, tally in tallies.items():
         print(f"{door}: {tally}", flush=True)
     return 1 if failures else 0
@@ -52,6 +53,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--door", choices=[*sorted(DOORS), "both"], default="both")
     parser.add_argument("--shard", default="1/1", help="which part of how many: 3/8")
     parser.add_argument("--batch", type=int, default=32, help="graphs that are compiled together")
+    parser.add_argument(
+        "--families",
+        type=lambda names: names.split(","),
+        default=list(FAMILIES),
+        help="kinds of steps, by commas: views,views,writes,writes,unary for aliasing",
+    )
     parser.add_argument("--out", type=Path, default=Path("fuzz"), help="folder for the scripts")
     return parser.parse_args()
 

@@ -12,7 +12,7 @@ import math
 import random
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class _Growing:
     gradient: bool
     single: bool
     tame: bool
+    families: Sequence[str]
     inputs: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     scope: dict[str, Any] = field(default_factory=lambda: namespace() | {"device": "cpu"})
@@ -77,12 +78,12 @@ _DRAWN = st.integers(0, 2**20)
 
 
 @st.composite
-def programs(draw: Callable[[Any], int]) -> Program:
+def programs(draw: Callable[[Any], int], families: Sequence[str] = tuple(FAMILIES)) -> Program:
     """Programs as hypothesis draws and shrinks them."""
-    return build(lambda count: draw(_DRAWN) % count)
+    return build(lambda count: draw(_DRAWN) % count, families)
 
 
-def from_seed(seed: int) -> tuple[Program, list[int]]:
+def from_seed(seed: int, families: Sequence[str] = tuple(FAMILIES)) -> tuple[Program, list[int]]:
     """A program, and the numbers that hypothesis would have to draw for it."""
     numbers = random.Random(seed)
     drawn: list[int] = []
@@ -91,16 +92,18 @@ def from_seed(seed: int) -> tuple[Program, list[int]]:
         drawn.append(numbers.randrange(2**20))
         return drawn[-1] % count
 
-    return build(draw), drawn
+    return build(draw, families), drawn
 
 
-def build(draw: Draw, most: int = 12) -> Program:
-    """A program of at most `most` steps."""
+def build(draw: Draw, families: Sequence[str], most: int = 12) -> Program:
+    """A program of at most `most` steps of some of the `FAMILIES`; one named twice is drawn twice
+    as often."""
     growing = _Growing(
         draw,
         gradient=one_of(draw, (False, True)),
         single=one_of(draw, (False, False, False, True)),
         tame=one_of(draw, (True, True, True, True, False)),
+        families=families,
     )
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
@@ -178,7 +181,7 @@ def _add_steps(growing: _Growing, most: int) -> bool:
                 return True
             growing.start_again()
         for _ in range(_TRIES):
-            family = one_of(growing.draw, tuple(FAMILIES))
+            family = one_of(growing.draw, growing.families)
             line = _step(growing, FAMILIES[family])
             if line is not None and growing.run(line) and growing.fits():
                 growing.lines.append(line)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -21,6 +21,7 @@ from . import script
 from .generator import from_seed, programs
 from .program import Program
 from .runner import Disagreement, Tally, check
+from .templates import FAMILIES
 
 
 def hunt(
@@ -30,6 +31,7 @@ def hunt(
     report: Callable[[Disagreement], None],
     batch: int = 32,
     running: Path | None = None,
+    families: Sequence[str] = tuple(FAMILIES),
 ) -> int:
     """Run the programs of `graphs` seeds through the doors of `tallies`; how many it reported.
 
@@ -37,7 +39,7 @@ def hunt(
     """
     known: dict[str, list[frozenset[str]]] = {door: [] for door in tallies}
     for first in range(seed, seed + graphs, batch):
-        made = [from_seed(s) for s in range(first, min(first + batch, seed + graphs))]
+        made = [from_seed(s, families) for s in range(first, min(first + batch, seed + graphs))]
         drawn = {id(program): numbers for program, numbers in made}
         together = [program for program, _ in made]
         for door, tally in tallies.items():
@@ -46,7 +48,7 @@ def hunt(
                 if any(calls <= _calls(found.program) for calls in known[door]):
                     tally.alike += 1
                     continue
-                small = shrink(found, drawn[id(found.program)])
+                small = shrink(found, drawn[id(found.program)], families)
                 known[door].append(_calls(small.program))
                 report(small)
         _collect(freeze=first == seed)
@@ -62,7 +64,9 @@ def _collect(freeze: bool) -> None:
         gc.freeze()
 
 
-def shrink(found: Disagreement, drawn: list[int]) -> Disagreement:
+def shrink(
+    found: Disagreement, drawn: list[int], families: Sequence[str] = tuple(FAMILIES)
+) -> Disagreement:
     """The smallest program that hypothesis finds on which the door disagrees.
 
     drawn: the numbers that made the program of `found`.
@@ -78,7 +82,7 @@ def shrink(found: Disagreement, drawn: list[int]) -> Disagreement:
     )
     try:
         small = hypothesis.find(
-            programs(),
+            programs(families),
             lambda program: bool(check([program], found.door)),
             settings=chosen,
             database_key=b"found",

@@ -185,6 +185,15 @@ VIEWS = [
     "{x}.unflatten({d}, (1, -1))",
     "{x}.detach()",
     "{x}.contiguous()",
+    "{x}.swapaxes({d}, {e})",
+    "{x}.ravel()",
+    "torch.complex({f}, {f} + 1).conj().imag",
+    "torch.as_strided_copy({x}, {strided})",
+    "{x}.narrow_copy({d}, {i}, 1)",
+    "torch.transpose_copy({x}, {d}, {e})",
+    "torch.permute_copy({x}, {perm})",
+    "torch.expand_copy({x}, {bigger})",
+    "torch.unfold_copy({x}, {d}, {window}, {step})",
     "({x}.nan_to_num() + 0).clone(memory_format=torch.contiguous_format).view(torch.int64)",
 ]
 
@@ -334,6 +343,14 @@ WRITES = [
     "{v}, {w} = torch.frexp({f})",
     "{v} = {w} = {x} * 2",
     "{x}.detach().mul_({int})",
+    "{v} = {x}.view(-1); {v}.add_({int})",
+    "{x}.permute({perm})[{i}:].mul_({int})",
+    "{x}.unflatten({d}, (-1, 1)).select({d}, {i}).zero_()",
+    "torch.unbind({x}, {d})[{last}].mul_({int})",
+    "with torch.no_grad(): {x}.mul_({z})",
+    "{x}.masked_scatter_({m_same}, {same}.clone())",
+    "{x}.eq_({z})",
+    "{f}.copysign_({z}.nan_to_num())",
 ]
 
 # Steps on which eager raises for the shapes and dtypes of most tensors; XLA must raise too.

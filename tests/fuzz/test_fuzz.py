@@ -73,7 +73,7 @@ def test_a_hunt_reports_the_first_of_its_kind(
 
     small = Program((PRELUDE,), ("y = x.reshape(-1)",), ("y",))
     monkeypatch.setattr("tests.fuzz.hunt.check", pretend)
-    monkeypatch.setattr("tests.fuzz.hunt.shrink", lambda found, _: replace(found, program=small))
+    monkeypatch.setattr("tests.fuzz.hunt.shrink", lambda found, *_: replace(found, program=small))
     tallies = {door: Tally() for door in sorted(DOORS)}
     count = hunt(20, FIRST, tallies, reported.append, batch=8, running=running)
     assert runs == [(door, size) for size in (8, 8, 4) for door in sorted(DOORS)]

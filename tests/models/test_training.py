@@ -25,12 +25,10 @@ FLOAT32_INSIDE = {
 # The longest, a larger resnet18, and in float64 what says little more than float32 does:
 # `make test ARGS="-m slow"` runs them.
 SLOW = {"resnet50"}
+SLOW_DOUBLE = {*SLOW, *FLOAT32_INSIDE, "resnet18"}
 MODELS = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in ZOO]
 CASES = [
-    *(
-        pytest.param(name, "sgd", marks=[pytest.mark.slow] * (name in {*SLOW, *FLOAT32_INSIDE}))
-        for name in ZOO
-    ),
+    *(pytest.param(name, "sgd", marks=[pytest.mark.slow] * (name in SLOW_DOUBLE)) for name in ZOO),
     *((name, optimizer) for name in ("mlp", "mnist", "gpt") for optimizer in ("adam", "adamw")),
 ]
 # Models with so many ReLUs that within five steps one sees zero but for rounding, and falls

@@ -15,11 +15,12 @@ DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve"])
 def test_samples(name: str, dtype: torch.dtype) -> None:
-    assert check_samples(name, dtype, limit=4)
+    assert check_samples(name, dtype, limit=2)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "hermitian"), [*((dtype, False) for dtype in DTYPES), (torch.complex128, True)]
+)
 @pytest.mark.parametrize("n", [1, 2, 9])
 def test_indefinite_matrices(n: int, hermitian: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(0)

@@ -11,8 +11,10 @@ aten = torch.ops.aten
 FLOATS = [torch.float32, torch.float64, torch.bfloat16]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("rate", [0.0, 0.5, 4.0, 30.0])
+@pytest.mark.parametrize(
+    ("dtype", "rate"),
+    [*((dtype, 4.0) for dtype in FLOATS), *((FLOATS[0], r) for r in (0, 0.5, 30))],
+)
 def test_poisson(dtype, rate):
     values = draw(aten.poisson.default, torch.full((100, 200), rate, dtype=dtype))
     assert values.dtype == dtype
@@ -20,8 +22,13 @@ def test_poisson(dtype, rate):
     assert_frequencies(values.clamp(max=99), p / p.sum())
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("n", "p"), [(0, 0.5), (5, 0.0), (5, 1.0), (9, 0.3), (60, 0.8)])
+@pytest.mark.parametrize(
+    ("dtype", "n", "p"),
+    [
+        *((dtype, 9, 0.3) for dtype in FLOATS),
+        *((FLOATS[0], n, p) for n, p in ((0, 0.5), (5, 0.0), (5, 1.0), (60, 0.8))),
+    ],
+)
 def test_binomial(dtype, n, p):
     counts = torch.full((100, 200), n, dtype=dtype)
     values = draw(aten.binomial.default, counts, torch.full((100, 200), p, dtype=dtype))

@@ -63,8 +63,9 @@ def assert_agrees(op: Any, dtype: torch.dtype, *args: Any) -> None:
         torch.testing.assert_close(got.to(want.dtype), want, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "reverse"), [*((dtype, False) for dtype in TOLERANCES), (torch.float64, True)]
+)
 @pytest.mark.parametrize(
     ("kind", "proj", "bias"),
     [

@@ -29,8 +29,10 @@ def _check(
         check(backward, grad, output, data, reduction, **options)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize(("dtype", "initial"), [(torch.float32, None), (torch.float64, 2.0)])
+@pytest.mark.parametrize(
+    ("reduction", "dtype", "initial"),
+    [*((how, torch.float64, 2.0) for how in REDUCTIONS), ("prod", torch.float32, None)],
+)
 def test_gradients(reduction: str, initial: float | None, dtype: torch.dtype) -> None:
     data = torch.tensor([1, 3, 3, 0, -2, 0, 0, 5, 4, -1], dtype=dtype)
     lengths = torch.tensor([3, 2, 0, 2, 1, 2])
