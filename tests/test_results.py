@@ -77,3 +77,56 @@ def test_results_share_memory_as_in_eager(name: str, differentiated: bool) -> No
 def _gradient(results: list[Tensor], x: Tensor) -> Tensor:
     weighted = [y.abs().sum() * (i + 1) for i, y in enumerate(results) if y.requires_grad]
     return torch.autograd.grad(sum(weighted, torch.zeros(())), x)[0]
+
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "chunk": lambda x: x.chunk(2, 1)[1],
+    "diagonal": Tensor.diagonal,
+    "expand": lambda x: x.unsqueeze(0).expand(2, x.shape[0], x.shape[1]),
+    "flat": lambda x: x.reshape(-1),
+    "narrow": lambda x: x.narrow(1, 1, x.shape[1] - 2),
+    "select": lambda x: x[1],
+    "slice": lambda x: x[:, 1 : x.shape[1] - 1 : 2],
+    "t": Tensor.t,
+    "unfold": lambda x: x.unfold(1, x.shape[1] // 2, 1),
+}
+LAYOUTS: dict[str, Callable[[int], Tensor]] = {
+    "dense": lambda n: torch.arange(4.0 * n).reshape(4, n),
+    "turned": lambda n: torch.arange(4.0 * n).reshape(n, 4).t(),
+    "gaps": lambda n: torch.arange(8.0 * n).reshape(4, 2 * n)[:, ::2],
+    "not from the beginning": lambda n: torch.arange(8.0 * n).reshape(8, n)[3:7],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_arguments_of_any_size(name: str, layout: str) -> None:
+    """AOTAutograd takes strides and offset of what the graph gives, where sizes are symbolic."""
+    view = VIEWS[name]
+    compiled = torch.compile(view, backend="xla", fullgraph=True, dynamic=True)
+    for n in (6, 8):
+        for differentiated in (False, True):
+            x = LAYOUTS[layout](n).requires_grad_(differentiated)
+            actual, expected = compiled(x), view(x)
+            torch.testing.assert_close(actual, expected, check_stride=True)
+            own = x.untyped_storage().data_ptr()
+            if expected.untyped_storage().data_ptr() == own:  # reshape() may copy
+                assert actual.data_ptr() == expected.data_ptr()
+            if differentiated:
+                weights = torch.randn(expected.shape)
+                ours, theirs = (torch.autograd.grad(y, x, weights)[0] for y in (actual, expected))
+                assert torch.equal(ours, theirs)
+
+
+def test_views_of_arguments_of_another_dtype() -> None:
+    def program(z: Tensor) -> list[Tensor]:
+        n = z.shape[0]
+        rows = z.narrow(0, 1, n - 1)
+        return [torch.view_as_real(rows), rows.real, rows.conj(), rows.conj().imag, rows * 2]
+
+    compiled = torch.compile(program, backend="xla", fullgraph=True, dynamic=True)
+    for n in (5, 7):
+        z = torch.randn(n, 3, dtype=torch.complex128)
+        torch.testing.assert_close(compiled(z), program(z), check_stride=True)
+        z[1] = 7
+        torch.testing.assert_close(compiled(z), program(z))

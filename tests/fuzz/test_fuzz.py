@@ -71,7 +71,7 @@ def test_a_hunt_reports_the_first_of_its_kind(
         runs.append((door, len(programs)))
         return [Disagreement(program, door, "made up") for program in programs]
 
-    small = Program((PRELUDE,), ("y = x.reshape(-1)",), ("y",))
+    small = Program((PRELUDE,), ("y = x",), ("y",))  # calls what all others call: nothing
     monkeypatch.setattr("tests.fuzz.hunt.check", pretend)
     monkeypatch.setattr("tests.fuzz.hunt.shrink", lambda found, *_: replace(found, program=small))
     tallies = {door: Tally() for door in sorted(DOORS)}

@@ -111,4 +111,6 @@ def samples(case: Case, limit: int | None) -> list[Any]:
     )
     if limit is None or len(found) <= limit:
         return found
+    if limit == 1:
+        return [found[len(found) // 2]]
     return [found[i * (len(found) - 1) // (limit - 1)] for i in range(limit)]

@@ -29,9 +29,14 @@ def calls(graph: Graph) -> list[Node]:
 
 def is_view(node: Node) -> bool:
     """Whether `node` gives a view of its first argument, to its op's schema."""
-    arguments = node.target._schema.arguments if hasattr(node.target, "_schema") else ()  # type: ignore[union-attr]
+    return gives_views(node.target) and isinstance(node.meta["val"], torch.Tensor)
+
+
+def gives_views(target: Any) -> bool:
+    """Whether what an op gives, a tensor or several, are views of its first argument."""
+    arguments = target._schema.arguments if hasattr(target, "_schema") else ()
     alias = arguments[0].alias_info if arguments else None
-    return alias is not None and not alias.is_write and isinstance(node.meta["val"], torch.Tensor)
+    return alias is not None and not alias.is_write
 
 
 def is_inexact(value: Any) -> bool:

@@ -57,10 +57,10 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     home = resident.device_of(n.meta.get("val") for n in (*placeholders, *_nodes_of_results(graph)))
     if home is None:
         device = pjrt.device(request.options.platform or pjrt.default_platform())
-        planned = outputs.plan(graph, request.visible)
+        planned = outputs.plan(graph, request.visible, request.visible)
     else:  # such tensors have no strides of their own
         device = resident.RESIDENCIES[home.type].device(home)
-        planned = outputs.plan(graph, 0)
+        planned = outputs.plan(graph, 0, request.visible)
     fx_graph.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from . import fx_graph
+from . import argument_views, fx_graph
 
 aten = torch.ops.aten
 
@@ -25,7 +25,7 @@ View = tuple[tuple[int, ...], tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result comes from: an array (seen as `view`), an argument, a constant, or nowhere.
+    """Where a result comes from: an array (seen as `view`), an argument (by `steps`), a constant.
 
     whole: it is the array, in other strides, or the only result that is made of it. Autograd takes
     no in-place op on a result of its Function that is a view, hence such a result is none.
@@ -37,6 +37,7 @@ class Output:
 
     array: int | None = None
     argument: int | None = None
+    steps: argument_views.Steps = ()
     constant: Any = None
     view: View | None = None
     whole: bool = False
@@ -55,7 +56,9 @@ class Output:
         if self.blank is not None:
             shape, strides, dtype = self.blank
             return torch.empty_strided(shape, strides, dtype=dtype)
-        return self.constant if self.argument is None else arguments[self.argument]
+        if self.argument is None:
+            return self.constant
+        return argument_views.replay(arguments[self.argument], self.steps)
 
     def _part(self, tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
         """A view in memory alone: autograd would differentiate what was detached with the whole."""
@@ -68,10 +71,11 @@ class Output:
         return (part.conj() if self.conjugate else part).detach()
 
 
-def plan(graph: Graph, visible: int) -> list[Output]:
+def plan(graph: Graph, visible: int, views: int) -> list[Output]:
     """Decide where each result comes from; leave only distinct computed tensors in `graph`.
 
-    The user sees the first `visible` results, the others only the graph of backward.
+    The first `visible` results have strides, the first `views` are views of arguments where eager's
+    are; the others only the graph of backward sees.
     """
     placeholders = fx_graph.placeholders(graph)
     results = fx_graph.results(graph)
@@ -91,6 +95,8 @@ def plan(graph: Graph, visible: int) -> list[Output]:
             planned.append(Output(constant=result))
         elif result.op == "placeholder":
             planned.append(Output(argument=placeholders.index(result)))
+        elif index < views and (made := argument_views.trace(result)) is not None:
+            planned.append(Output(argument=placeholders.index(made[0]), steps=made[1]))
         elif index >= visible:
             planned.append(Output(array=position(result, None)))
         elif _is_blank(result.meta["val"]):

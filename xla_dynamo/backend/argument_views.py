@@ -1,0 +1,43 @@
+"""A result that is a view of an argument -> the steps that make it of the caller's tensor.
+
+Nothing is computed and nothing is copied. AOTAutograd makes such a view anew from the strides and
+the place in memory that the graph's result has, wherever sizes are symbolic: it must have eager's.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from . import fx_graph
+
+# A function, its arguments after the tensor (or the list of tensors), and its keywords.
+Steps = tuple[tuple[Any, tuple[Any, ...], dict[str, Any]], ...]
+
+
+def trace(result: Node) -> tuple[Node, Steps] | None:
+    """The placeholder that `result` is a view of and the steps from it, or None."""
+    steps = []
+    node = result
+    while node.op == "call_function":
+        first, *others = node.args or (None,)
+        if not isinstance(first, Node) or node.all_input_nodes != [first]:
+            return None
+        if node.target is not operator.getitem and not fx_graph.gives_views(node.target):
+            return None
+        steps.append((node.target, tuple(others), dict(node.kwargs)))
+        node = first
+    if not steps or node.op != "placeholder":
+        return None
+    memory, other = (n.meta["val"].untyped_storage()._cdata for n in (node, result))
+    return (node, tuple(reversed(steps))) if memory == other else None
+
+
+def replay(tensor: Any, steps: Steps) -> torch.Tensor:
+    """The view of `tensor` that `steps` make."""
+    for function, others, keywords in steps:
+        tensor = function(tensor, *others, **keywords)
+    return tensor
