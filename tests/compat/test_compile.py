@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -187,3 +188,29 @@ def test_copies_of_a_module_compile_apart() -> None:
         first = torch.compile(ours, backend="xla")(X.to(XLA))
         second = torch.compile(twin, backend="xla")(X.to(XLA))
     assert_same(second, first.cpu() + 1, **EXACT)
+
+
+def test_a_detached_result_leaves_gradients_to_the_others() -> None:
+    def program(x: Tensor) -> list[Tensor]:
+        y = x * 2
+        return [y[0], y[1].detach(), y.detach(), y.detach()]
+
+    x = torch.ones(2, 3, device="xla:0", requires_grad=True)
+    results = torch.compile(program, backend="xla", fullgraph=True)(x)
+    assert [y.requires_grad for y in results] == [True, False, False, False]
+    assert len(set(map(id, results))) == 4
+    (gradient,) = torch.autograd.grad(results[0].sum(), x)
+    assert gradient.tolist() == [[2] * 3, [0] * 3]
+
+
+@pytest.mark.parametrize("name", ["chunk", "narrow", "expand"])
+def test_views_of_arguments_of_any_size(name: str) -> None:
+    views: dict[str, Callable[[Tensor], Tensor]] = {
+        "chunk": lambda x: x.chunk(2, 1)[1],
+        "narrow": lambda x: x.narrow(1, 1, x.shape[1] - 2),
+        "expand": lambda x: x.unsqueeze(0).expand(2, x.shape[0], x.shape[1]),
+    }
+    compiled = torch.compile(views[name], backend="xla", fullgraph=True, dynamic=True)
+    for n in (6, 8):
+        x = torch.arange(8.0 * n, device="xla:0").reshape(8, n)[3:7]
+        assert torch.equal(compiled(x), views[name](x))

@@ -1,8 +1,9 @@
 """The results of a graph -> distinct arrays for XLA to compute, and how each is made of them.
 
 A result has the strides that eager's has if it is dense (channels_last, a transposed product) or
-expanded. Results that are views of another result share its memory, as in eager. What is left is a
-part of a larger tensor that nobody gets: it is row-major, so that XLA need not keep the whole.
+expanded. Results that are views of an argument or of another result share its memory, as in eager.
+What is left is a part of a larger tensor that nobody gets: it is row-major, so that XLA need not
+keep the whole.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Output:
 
     whole: it is the array, in other strides, or the only result that is made of it. Autograd takes
     no in-place op on a result of its Function that is a view, hence such a result is none.
+    again: the array is a result already, this one was detached: autograd tells tensors apart.
     dtype: that of a view, where the array has another one.
     negative, conjugate: the view has PyTorch's bit for it, which the array has not.
     blank: shape, strides and dtype of what has no elements. PyTorch can resize it, as `out=` asks
@@ -41,6 +43,7 @@ class Output:
     constant: Any = None
     view: View | None = None
     whole: bool = False
+    again: bool = False
     dtype: torch.dtype | None = None
     negative: bool = False
     conjugate: bool = False
@@ -51,7 +54,7 @@ class Output:
         if self.array is not None:
             tensor = tensors[self.array]
             if self.view is None:
-                return tensor
+                return tensor.detach() if self.again else tensor
             return tensor.as_strided_(*self.view) if self.whole else self._part(tensor, *self.view)
         if self.blank is not None:
             shape, strides, dtype = self.blank
@@ -91,6 +94,7 @@ def plan(graph: Graph, visible: int, views: int) -> list[Output]:
 
     planned: list[Output] = []
     for index, result in enumerate(results):
+        again = index < views and result in results[:index]
         if not isinstance(result, Node):
             planned.append(Output(constant=result))
         elif result.op == "placeholder":
@@ -98,20 +102,17 @@ def plan(graph: Graph, visible: int, views: int) -> list[Output]:
         elif index < views and (made := argument_views.trace(result)) is not None:
             planned.append(Output(argument=placeholders.index(made[0]), steps=made[1]))
         elif index >= visible:
-            planned.append(Output(array=position(result, None)))
+            planned.append(Output(array=position(result, None), again=again))
         elif _is_blank(result.meta["val"]):
             value = result.meta["val"]
             planned.append(Output(blank=(tuple(value.shape), value.stride(), value.dtype)))
         else:
-            whole = _whole(result, wholes)
-            base = _unexpanded(result) if whole is result else whole
+            base = _whole(result, wholes)
+            base = _unexpanded(result) if base is result else base
             order = physical_order(base.meta["val"])
-            # The second time it is what was detached: autograd tells them apart by the tensor.
-            again = result in results[:index]
-            view = _view(result, base) if order or again or base is not result else None
-            output = Output(
-                array=position(base, order), view=view, whole=base is result and not again
-            )
+            view = _view(result, base) if order or base is not result else None
+            whole = base is result and not again
+            output = Output(array=position(base, order), view=view, whole=whole, again=again)
             planned.append(_seen_as(result.meta["val"], base.meta["val"], output))
     graph.output_node().args = (tuple(arrays),)
     uses = collections.Counter(output.array for output in planned)
