@@ -10,11 +10,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+from tests import codegen
+
 # Before jax is imported, and before xla_dynamo reads its settings (at the first compile).
 # Subprocesses of the tests inherit it.
 _CACHE = tempfile.mkdtemp(prefix="xla_dynamo_tests_")
 os.environ["XLA_DYNAMO_CACHE_DIR"] = _CACHE
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+codegen.make_quick()
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -1,11 +1,13 @@
 """Snippets of documents about torch_xla (2019 to 2020), run as scripts.
 
 A script is headers (what the document takes for granted), snippets as they are printed, and a
-footer that compares with PyTorch on the CPU.
+footer that compares with PyTorch on the CPU. Two of the documents print the same code, one of
+them translated: it runs once, and a second time under `make test ARGS="-m slow"`.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -14,6 +16,17 @@ from programs import run
 
 HERE = Path(__file__).parent
 TRANSLATED, DOCUMENTATION = "seed_001", "seed_004"
+BOTH = [pytest.param(TRANSLATED, marks=pytest.mark.slow), DOCUMENTATION]
+
+
+def test_the_translated_document_prints_the_same_code() -> None:
+    snippets = sorted(path.name for path in (HERE / DOCUMENTATION).glob("*.py"))
+    assert sorted(path.name for path in (HERE / TRANSLATED).glob("*.py")) == snippets
+    for name in snippets:
+        one, other = (
+            ast.parse((HERE / seed / name).read_text()) for seed in (TRANSLATED, DOCUMENTATION)
+        )
+        assert ast.dump(one) == ast.dump(other), name
 
 
 def script(tmp_path: Path, *parts: str, fails: bool = False, **environment: str) -> str:
@@ -27,33 +40,33 @@ def script(tmp_path: Path, *parts: str, fails: bool = False, **environment: str)
 TENSOR = r"tensor\(\[.*?\]\s*, device='xla:0'\)"
 
 
-@pytest.mark.parametrize("seed", [TRANSLATED, DOCUMENTATION])
+@pytest.mark.parametrize("seed", BOTH)
 def test_create(tmp_path: Path, seed: str) -> None:
     printed = script(tmp_path, f"{seed}/create")
     assert re.fullmatch(rf"xla:0\n{TENSOR}\n", printed, re.DOTALL), printed
 
 
-@pytest.mark.parametrize("seed", [TRANSLATED, DOCUMENTATION])
+@pytest.mark.parametrize("seed", BOTH)
 def test_add_and_multiply(tmp_path: Path, seed: str) -> None:
     add = (f"{seed}/create", f"{seed}/add", "footers/add")
     printed = script(tmp_path, *add, f"{seed}/multiply", "footers/multiply")
     assert re.fullmatch(rf"xla:0\n({TENSOR}\n){{3}}", printed, re.DOTALL), printed
 
 
-@pytest.mark.parametrize("seed", [TRANSLATED, DOCUMENTATION])
+@pytest.mark.parametrize("seed", BOTH)
 def test_module(tmp_path: Path, seed: str) -> None:
     printed = script(tmp_path, "headers/tensors", f"{seed}/module", "footers/module")
     assert re.fullmatch(r"tensor\(\[.*\], device='xla:0',\s+grad_fn=.*\)\n", printed, re.DOTALL)
 
 
-@pytest.mark.parametrize("seed", [TRANSLATED, DOCUMENTATION])
+@pytest.mark.parametrize("seed", BOTH)
 def test_tensors_of_another_device_are_refused(tmp_path: Path, seed: str) -> None:
     printed = script(tmp_path, "headers/tensors", f"{seed}/other_device", fails=True)
     assert "Input tensor is not an XLA tensor: torch.FloatTensor" in printed
     assert "l_out = linear(l_in)" in printed
 
 
-@pytest.mark.parametrize("seed", [TRANSLATED, DOCUMENTATION])
+@pytest.mark.parametrize("seed", BOTH)
 def test_save_and_load(tmp_path: Path, seed: str) -> None:
     assert script(tmp_path, f"{seed}/save_and_load", "footers/save_and_load") == ""
     assert (tmp_path / "tensors.pt").exists()
@@ -71,7 +84,7 @@ def trained(printed: str) -> tuple[list[str], dict[str, float]]:
 
 
 @pytest.mark.parametrize("snippet", ["single_device", "multiprocessing", "multithreading"])
-@pytest.mark.parametrize("seed", [TRANSLATED, DOCUMENTATION])
+@pytest.mark.parametrize("seed", BOTH)
 def test_training(tmp_path: Path, seed: str, snippet: str) -> None:
     devices, numbers = trained(
         script(tmp_path, "headers/mnist", f"{seed}/{snippet}", "footers/trained")

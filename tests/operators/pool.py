@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tests.codegen import environment_of_users
+
 from .cases import Case
 from .sweep import GROUP, Outcome
 
@@ -84,7 +86,7 @@ class Worker:
                 stderr=self._log,
                 text=True,
                 cwd=ROOT,
-                env={**os.environ, "XLA_DYNAMO_CACHE_DIR": "0"},
+                env=environment_of_users() | {"XLA_DYNAMO_CACHE_DIR": "0"},
             )
         return self._process
 
