@@ -167,6 +167,27 @@ def test_sizes_that_change(mode: str) -> None:
         torch.testing.assert_close(*gradients)
 
 
+RESIZES = ["upsample_bilinear2d", "_upsample_bilinear2d_aa", "_upsample_nearest_exact2d"]
+
+
+@pytest.mark.parametrize("name", RESIZES)
+def test_aten_ops_of_sizes_that_change(name: str) -> None:
+    op = getattr(torch.ops.aten, name)
+    corners = () if "nearest" in name else (False,)
+
+    def resize(x: Tensor, size: list[int]) -> list[Tensor]:
+        twice = op(x, [2 * n for n in x.shape[2:]], *corners)
+        return [twice, op(x, size, *corners, scale_factors=None)]  # another overload
+
+    compiled = torch.compile(resize, backend="xla", dynamic=True, fullgraph=True)
+    x = torch.randn(1, 2, 6, 5, dtype=torch.float64, requires_grad=True)
+    for size in ([3, 4], [7, 3]):
+        got, want = compiled(x, size), resize(x, size)
+        torch.testing.assert_close(got, want)
+        gradients = [torch.autograd.grad(sum(y.square().sum() for y in r), x) for r in (got, want)]
+        torch.testing.assert_close(*gradients)
+
+
 def test_strides_of_channels_last() -> None:
     x = torch.randn(2, 3, 4, 6).to(memory_format=torch.channels_last).requires_grad_()
     assert_like_eager(lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"), x)

@@ -203,12 +203,13 @@ def test_a_detached_result_leaves_gradients_to_the_others() -> None:
     assert gradient.tolist() == [[2] * 3, [0] * 3]
 
 
-@pytest.mark.parametrize("name", ["chunk", "narrow", "expand"])
+@pytest.mark.parametrize("name", ["chunk", "narrow", "expand", "strided"])
 def test_views_of_arguments_of_any_size(name: str) -> None:
     views: dict[str, Callable[[Tensor], Tensor]] = {
         "chunk": lambda x: x.chunk(2, 1)[1],
         "narrow": lambda x: x.narrow(1, 1, x.shape[1] - 2),
         "expand": lambda x: x.unsqueeze(0).expand(2, x.shape[0], x.shape[1]),
+        "strided": lambda x: x[1:].as_strided((2, x.shape[1] // 2), (1, 2))[1],
     }
     compiled = torch.compile(views[name], backend="xla", fullgraph=True, dynamic=True)
     for n in (6, 8):

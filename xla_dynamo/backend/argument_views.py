@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from . import fx_graph
+from . import fx_graph, host_steps
 
+_STRIDED = torch.ops.aten.as_strided.default
 # A function, its arguments after the tensor (or the list of tensors), and its keywords.
 Steps = tuple[tuple[Any, tuple[Any, ...], dict[str, Any]], ...]
 
@@ -28,12 +29,17 @@ def trace(result: Node) -> tuple[Node, Steps] | None:
             return None
         if node.target is not operator.getitem and not fx_graph.gives_views(node.target):
             return None
-        steps.append((node.target, tuple(others), dict(node.kwargs)))
+        # Since memory.py has been there, from where the tensor begins.
+        function = host_steps.strided if node.target is _STRIDED else node.target
+        steps.append((function, tuple(others), dict(node.kwargs)))
         node = first
     if not steps or node.op != "placeholder":
         return None
+    steps.reverse()
     memory, other = (n.meta["val"].untyped_storage()._cdata for n in (node, result))
-    return (node, tuple(reversed(steps))) if memory == other else None
+    # An as_strided that was rewritten is a view of what the host sees, another fake tensor.
+    same = memory == other or steps[0][0] is host_steps.strided
+    return (node, tuple(steps)) if same else None
 
 
 def replay(tensor: Any, steps: Steps) -> torch.Tensor:

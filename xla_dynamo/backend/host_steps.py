@@ -6,6 +6,8 @@ number is what `.item()` means, and the others make views.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.fx import Node
@@ -39,7 +41,18 @@ def memory(x: Tensor, length: int, offset: int, absolute: bool) -> Tensor:
     Raises:
         RuntimeError: there is not that much memory.
     """
-    return x.as_strided((length,), (1,), offset if absolute else x.storage_offset() + offset)
+    if absolute:
+        return x.as_strided((length,), (1,), offset)
+    return strided(x, (length,), (1,), offset)
+
+
+def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> Tensor:
+    """as_strided from the element `start` on of memory that begins where `x` does.
+
+    Not by storage_offset(), which is 0 for all tensors of xla devices.
+    """
+    origin = x.as_strided((start + 1,), (1,))[start:] if start else x
+    return origin.as_strided(size, stride)
 
 
 _STEPS = frozenset({number, leading, memory, torch.ops.aten._local_scalar_dense.default})

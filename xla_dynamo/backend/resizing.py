@@ -16,6 +16,7 @@ from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher, no_python_dispatcher
 from torch.fx import GraphModule
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .aot import is_symbolic
@@ -128,7 +129,10 @@ def _whole(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[.
 
     def resize(*args: Any, **kwargs: Any) -> Tensor:
         x: Tensor = args[0] if args else kwargs["input" if "input" in kwargs else "self"]
-        if 0 in x.shape or not _differentiable(op, x, ()):
+        sizes = (*x.shape, *pytree.tree_leaves((args, kwargs)))
+        # The overloads that take a list of scales know no symbols.
+        known = call is op or not any(map(is_symbolic, sizes))
+        if 0 in x.shape or not known or not _differentiable(op, x, sizes):
             return call(*args, **kwargs)
         with no_python_dispatcher(), _BelowAutograd():
             return call(*args, **kwargs)

@@ -96,7 +96,9 @@ def _takes_as_tensor(user: Node, node: Node) -> bool:
     names = {p.name: p for p in parameters}
     given = [*zip(parameters, user.args, strict=False)]
     given += [(names[name], value) for name, value in user.kwargs.items()]
-    return all(isinstance(p.type, torch.TensorType) for p, value in given if value is node)
+    # In a list (shifts, strides) it is none, although no size may depend on it.
+    taken = [p.type for p, value in given if node in pytree.tree_leaves(value)]
+    return all(isinstance(kind, torch.TensorType) for kind in taken)
 
 
 def specialize(graph: Graph, arguments: Sequence[Any], symbols: Symbols) -> Graph:
