@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -41,16 +42,15 @@ def with_zeros(programs: Sequence[Program]) -> list[Seen]:
     return _run(programs, "cpu", written=True)
 
 
-def compiled(programs: Sequence[Program]) -> list[Seen]:
-    """All programs in one function under torch.compile(backend="xla", dynamic=False)."""
-    torch.compiler.reset()
-    return _run(programs, "cpu", lambda run: torch.compile(run, backend="xla", dynamic=False))
+def compiled(backend: str, *, dynamic: bool) -> Door:
+    """All programs in one function under torch.compile, sizes as symbols where `dynamic`."""
 
+    def door(programs: Sequence[Program]) -> list[Seen]:
+        torch.compiler.reset()
+        compiler = partial(torch.compile, backend=backend, dynamic=dynamic)
+        return _run(programs, "cpu", compiler)
 
-def traced(programs: Sequence[Program]) -> list[Seen]:
-    """As `compiled`, but PyTorch's own kernels run the graphs: PyTorch's mistakes show here too."""
-    torch.compiler.reset()
-    return _run(programs, "cpu", lambda run: torch.compile(run, backend="aot_eager", dynamic=False))
+    return door
 
 
 def lazy(programs: Sequence[Program]) -> list[Seen]:
@@ -64,7 +64,16 @@ def lazy(programs: Sequence[Program]) -> list[Seen]:
         raise
 
 
-DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy}
+DOORS: dict[str, Door] = {
+    "compile": compiled("xla", dynamic=False),
+    "lazy": lazy,
+    "symbolic": compiled("xla", dynamic=True),
+}
+# The same with PyTorch's own kernels for the graphs: what is PyTorch's mistake shows here too.
+TRACED: dict[str, Door] = {
+    "compile": compiled("aot_eager", dynamic=False),
+    "symbolic": compiled("aot_eager", dynamic=True),
+}
 
 _Run = Callable[[list[list[Tensor]]], list[list[Tensor]]]
 

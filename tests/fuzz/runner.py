@@ -16,7 +16,7 @@ from torch import Tensor
 
 import xla_dynamo
 
-from .doors import DOORS, Door, Seen, eager, traced, with_zeros
+from .doors import DOORS, TRACED, Door, Seen, eager, with_zeros
 from .program import Program
 from .sensitivity import difference, moves
 
@@ -70,7 +70,9 @@ def check(programs: Sequence[Program], door: str, tally: Tally | None = None) ->
         if actual is None or compare(program, actual, want, tally) is not None:
             actual = _attempt(DOORS[door], program)
         text = compare(program, actual, want, Tally())
-        traced_alike = bool(text) and door == "compile" and _same_without_xla(program, actual)
+        traced_alike = (
+            bool(text) and door in TRACED and _same_without_xla(program, TRACED[door], actual)
+        )
         if text and (traced_alike or _loses_gradients(actual)):
             tally.of_pytorch += 1
         elif text and _declines(actual):
@@ -97,7 +99,7 @@ def _attempt(door: Door, program: Program) -> Outcome:
         return error.with_traceback(None)  # whose frames would keep tensors
 
 
-def _same_without_xla(program: Program, actual: Outcome) -> bool:
+def _same_without_xla(program: Program, traced: Door, actual: Outcome) -> bool:
     """Whether PyTorch's tracing gives `actual` with PyTorch's kernels too: then it is to blame.
 
     Where it does not run at all, its zeros for gradients that nobody asks for may be to blame.

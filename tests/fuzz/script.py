@@ -10,6 +10,7 @@ from .runner import Disagreement
 
 _OPEN = {
     "compile": ("import xla_dynamo", 'torch.compile(program, backend="xla", dynamic=False)', "cpu"),
+    "symbolic": ("import xla_dynamo", 'torch.compile(program, backend="xla", dynamic=True)', "cpu"),
     "lazy": ("import xla_dynamo.compat", "program", "xla:0"),
 }
 
