@@ -70,9 +70,7 @@ def check(programs: Sequence[Program], door: str, tally: Tally | None = None) ->
         if actual is None or compare(program, actual, want, tally) is not None:
             actual = _attempt(DOORS[door], program)
         text = compare(program, actual, want, Tally())
-        traced_alike = (
-            bool(text) and door in TRACED and _same_without_xla(program, TRACED[door], actual)
-        )
+        traced_alike = bool(text) and _same_without_xla(program, door, actual)
         if text and (traced_alike or _loses_gradients(actual)):
             tally.of_pytorch += 1
         elif text and _declines(actual):
@@ -99,12 +97,14 @@ def _attempt(door: Door, program: Program) -> Outcome:
         return error.with_traceback(None)  # whose frames would keep tensors
 
 
-def _same_without_xla(program: Program, traced: Door, actual: Outcome) -> bool:
+def _same_without_xla(program: Program, door: str, actual: Outcome) -> bool:
     """Whether PyTorch's tracing gives `actual` with PyTorch's kernels too: then it is to blame.
 
     Where it does not run at all, its zeros for gradients that nobody asks for may be to blame.
     """
-    reference = _attempt(traced, program)
+    if door not in TRACED:
+        return False
+    reference = _attempt(TRACED[door], program)
     if _ran(actual) and not _ran(reference):
         reference = _attempt(with_zeros, program)
     return compare(program, actual, reference, Tally()) is None

@@ -147,9 +147,10 @@ def test_what_rounding_decides_is_no_disagreement() -> None:
 
 
 # Steps that eager and a door do differently, if only because they ask who runs them.
+_COMPILED = "y = x.exp() * (1 + torch.compiler.is_compiling())"
 DIFFERENT = {
-    "compile": "y = x.exp() * (1 + torch.compiler.is_compiling())",
-    "symbolic": "y = x.exp() * (1 + torch.compiler.is_compiling())",
+    "compile": _COMPILED,
+    "symbolic": _COMPILED,
     "lazy": "y = x.exp() * (1 + (x.device.type == 'xla'))",
 }
 

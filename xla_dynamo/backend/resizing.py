@@ -8,7 +8,7 @@ past those kernels. Private API of torch met here: torch._dispatch.python, torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -78,7 +78,8 @@ def interpolate(
         if not recompute_scale_factor:
             scales = [float(factor) for factor in factors]
     # mode="area" is a pooling; PyTorch's shape inference of the ops fails for an empty batch.
-    if op is None or 0 in input.shape or not _differentiable(op, input, sizes):
+    symbolic = any(map(is_symbolic, (*input.shape, *sizes)))
+    if op is None or 0 in input.shape or not _differentiable(op, input, symbolic):
         return functional.interpolate(
             input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
         )
@@ -87,10 +88,9 @@ def interpolate(
         return op(input, sizes, *settings, *scales)
 
 
-def _differentiable(op: torch._ops.OpOverload, input: Tensor, sizes: Sequence[Any]) -> bool:
-    if op in _INFERRED or not (input.requires_grad and torch.is_grad_enabled()):
-        return True
-    return not any(map(is_symbolic, (*input.shape, *sizes)))
+def _differentiable(op: torch._ops.OpOverload, input: Tensor, symbolic: bool) -> bool:
+    """Whether PyTorch infers the shapes of what is differentiated, where sizes are `symbolic`."""
+    return not symbolic or op in _INFERRED or not (input.requires_grad and torch.is_grad_enabled())
 
 
 class _BelowAutograd(TorchDispatchMode):
@@ -129,10 +129,10 @@ def _whole(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[.
 
     def resize(*args: Any, **kwargs: Any) -> Tensor:
         x: Tensor = args[0] if args else kwargs["input" if "input" in kwargs else "self"]
-        sizes = (*x.shape, *pytree.tree_leaves((args, kwargs)))
+        symbolic = any(map(is_symbolic, (*x.shape, *pytree.tree_leaves((args, kwargs)))))
         # The overloads that take a list of scales know no symbols.
-        known = call is op or not any(map(is_symbolic, sizes))
-        if 0 in x.shape or not known or not _differentiable(op, x, sizes):
+        known = not symbolic or call is op
+        if 0 in x.shape or not known or not _differentiable(op, x, symbolic):
             return call(*args, **kwargs)
         with no_python_dispatcher(), _BelowAutograd():
             return call(*args, **kwargs)
