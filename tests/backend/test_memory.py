@@ -25,6 +25,18 @@ OF_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "expand": lambda x: x[:1, :1].expand(3, 4, 6).as_strided((2, 3), (6, 1), 4),
     "unsafe view": lambda x: torch.ops.aten._unsafe_view(x[1:3], [12, 5]).as_strided((2,), (8,), 0),
     "twice": lambda x: x.as_strided((4,), (2,), 6).as_strided((2, 2), (1, 1)),
+    "twice, where the first begins": lambda x: x.as_strided((4,), (1,), 2)[1:3].as_strided(
+        (1,), (1,)
+    ),
+    "twice, from the start of memory": lambda x: (
+        x.as_strided((2, 2), (2, 1), 2).t().as_strided((3,), (1,), 1)
+    ),
+    "twice, beyond the first": lambda x: (
+        x.as_strided((4,), (1,)).expand(1, 4)[1:1].as_strided((2,), (3,))
+    ),
+    "twice, the second in all memory": lambda x: x.as_strided((4,), (1,))[2:].as_strided(
+        (2,), (5,), 1
+    ),
     "channels last": lambda x: (
         x.reshape(1, 4, 5, 6).to(memory_format=torch.channels_last).as_strided((3, 4), (4, 1))
     ),
@@ -38,6 +50,21 @@ def test_as_strided_of_a_view(name: str) -> None:
 
     compiled = torch.compile(function, backend="xla", fullgraph=True)
     torch.testing.assert_close(compiled(X), function(X))
+    assert xla_dynamo.counters() == {}
+
+
+@pytest.mark.parametrize("name", OF_VIEWS)
+def test_as_strided_of_a_view_of_an_argument(name: str) -> None:
+    """A part of a larger tensor, another at each call: offsets count from that one's start."""
+    whole = torch.arange(140.0)
+
+    def function(x: Tensor) -> Tensor:
+        return OF_VIEWS[name](x) + 1
+
+    compiled = torch.compile(function, backend="xla", fullgraph=True)
+    for start in (0, 7, 20):
+        x = whole[start : start + 120].view(4, 5, 6)
+        torch.testing.assert_close(compiled(x), function(x))
     assert xla_dynamo.counters() == {}
 
 

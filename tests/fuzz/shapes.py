@@ -56,14 +56,18 @@ def _bigger(draw: Draw, x: Tensor) -> str:
 
 
 def _strided(draw: Draw, x: Tensor) -> str:
-    """A window onto the tensor's memory, inside it where the tensor is dense."""
+    """A window onto the memory that the tensor is in, if what that memory was made for is dense."""
+    owner = x if x._base is None else x._base
     rows, columns = between(draw, 1, 3), between(draw, 1, 3)
     row, column = between(draw, 0, 2), between(draw, 0, 2)
-    offset = x.storage_offset() + between(draw, 0, 1)
+    kind = one_of(draw, ("none", "near", "of memory"))
+    first = owner.storage_offset() if kind == "of memory" else x.storage_offset()
+    offset = first if kind == "none" else first + between(draw, 0, 1)
     last = offset + (rows - 1) * row + (columns - 1) * column
-    if not x.is_contiguous() or last >= x.storage_offset() + x.numel():
+    dense = owner.is_contiguous() and owner.dtype == x.dtype
+    if not dense or last >= owner.storage_offset() + owner.numel():
         return "(1,), (1,), 9999"  # eager refuses, and another step is drawn
-    return f"({rows}, {columns}), ({row}, {column}), {offset}"
+    return f"({rows}, {columns}), ({row}, {column})" + ("" if kind == "none" else f", {offset}")
 
 
 def _pads(draw: Draw, x: Tensor) -> str:

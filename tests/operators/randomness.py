@@ -1,6 +1,6 @@
 """Random operators: whether two sources of results draw from the same distribution.
 
-Each result tensor is drawn `DRAWS` times from both. Two-sample Kolmogorov-Smirnov tests compare
+Each result tensor is drawn `draws` times from both. Two-sample Kolmogorov-Smirnov tests compare
 every element's values, and each draw's mean and mean magnitude, at a level that the thousands of
 tests of a sweep do not reach by chance.
 """
@@ -16,13 +16,13 @@ from torch.utils import _pytree as pytree
 
 DRAWS = 256
 _LEVEL = 1e-8
-_BOUND = math.sqrt(-math.log(_LEVEL / 2) / 2) * math.sqrt(2 / DRAWS)
 
 
 def assert_same_distribution(
     actual: Callable[[], Any], expected: Callable[[], Any], draws: int = DRAWS
 ) -> None:
     """Same structure, shapes and dtypes, and no telling apart by value."""
+    bound = math.sqrt(-math.log(_LEVEL / 2) / 2) * math.sqrt(2 / draws)
     gots, wants = _draw(actual, draws), _draw(expected, draws)
     assert len(gots) == len(wants), "the number of results differs"
     for number, (got, want) in enumerate(zip(gots, wants, strict=True)):
@@ -34,9 +34,9 @@ def assert_same_distribution(
             ("elements", "means", "mean magnitudes"), _views(got), _views(want), strict=True
         ):
             distance = _distance(mine, theirs, _resolution(want[0].dtype))
-            assert distance <= _BOUND, (
+            assert distance <= bound, (
                 f"result {number}: {name} differ in distribution: "
-                f"Kolmogorov-Smirnov distance {distance:.3f}, bound {_BOUND:.3f}"
+                f"Kolmogorov-Smirnov distance {distance:.3f}, bound {bound:.3f}"
             )
 
 

@@ -37,21 +37,28 @@ def _resolve(graph: Graph, node: Node) -> None:
     arguments: tuple[Any, ...] = node.args
     view, size, stride, *rest = arguments
     given: Any = rest[0] if rest else node.kwargs.get("storage_offset")
-    owner = _owner(view)
-    whole = owner.meta["val"]
+    owner, absolute = _owner(view), given is not None
     offset = view.meta["val"].storage_offset() if given is None else given
-    start = offset - whole.storage_offset()
     length = _length(size, stride)
-    inside = is_dense(whole) and start >= 0 and start + length <= max(whole.numel(), 1)
-    if owner.meta.get("argument") and 0 not in size and not (inside and given is None):
-        owner = _viewed(graph, owner, length, start if given is None else given, given is not None)
+    if owner.target is host_steps.memory:
+        # Strides of strides: a place in memory stays one, and what is beyond the first is there.
+        made: tuple[Any, ...] = owner.args
+        argument, _, _, of_memory = made
+        absolute = absolute or of_memory
+        if absolute != of_memory or not _inside(owner, offset, length):
+            owner = argument
+    start = offset - owner.meta["val"].storage_offset()
+    inside = 0 in size or _inside(owner, offset, length)
+    if owner.meta.get("argument") and 0 not in size and (absolute or not inside):
+        owner = _viewed(graph, owner, length, offset if absolute else start, absolute)
         start = 0
     elif not inside:
         node.meta["unresolved"], start = True, offset
-    elif (order := physical_order(whole)) is not None:
+    elif (order := physical_order(owner.meta["val"])) is not None:
+        whole = owner.meta["val"].permute(order)
         with graph.inserting_before(node):
             owner = graph.call_function(aten.permute.default, (owner, list(order)))
-        owner.meta = {**node.meta, "val": whole.permute(order)}
+        owner.meta = {**node.meta, "val": whole}
     node.args, node.kwargs = (owner, size, stride, start), {}
 
 
@@ -73,7 +80,7 @@ def _resolve_scatter(graph: Graph, node: Node) -> None:
         return
     begin = part.storage_offset() - whole.storage_offset()
     start = begin if given is None else given - whole.storage_offset()
-    if not is_dense(whole) or start < 0 or start + _length(size, stride) > max(whole.numel(), 1):
+    if not _inside(owner, whole.storage_offset() + start, _length(size, stride)):
         node.meta["unresolved"] = True
         return
     order = physical_order(whole)
@@ -95,6 +102,13 @@ def _resolve_scatter(graph: Graph, node: Node) -> None:
     graph.erase_node(node)
 
 
+def _inside(owner: Node, offset: int, length: int) -> bool:
+    """Whether `length` elements from `offset` on are all in the memory of a dense `owner`."""
+    whole = owner.meta["val"]
+    start = offset - whole.storage_offset()
+    return is_dense(whole) and start >= 0 and start + length <= max(whole.numel(), 1)
+
+
 def _length(size: Any, stride: Any) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
 
@@ -103,7 +117,9 @@ def _viewed(graph: Graph, argument: Node, length: int, offset: int, absolute: bo
     """The memory that an argument is a part of, another part at each call, as the host views it."""
     with graph.inserting_after(argument):
         made = graph.call_function(host_steps.memory, (argument, length, offset, absolute))
-    made.meta["val"] = argument.meta["val"].new_empty(length)
+    val = argument.meta["val"]
+    begin = offset if absolute else val.storage_offset() + offset
+    made.meta["val"] = val.as_strided((length,), (1,), begin)
     return made
 
 
