@@ -96,6 +96,35 @@ def test_unknown_op_warns_once_with_op_line_and_reason() -> None:
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, x)[0])
 
 
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return twice(x)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        return twice(gradients[0])
+
+
+@pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
+def test_results_and_gradients_around_an_unknown_op_are_eagers_tensors() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        z = _Twice.apply(x + y.view(6))
+        return z, z.detach(), z.contiguous(), z * 2
+
+    x, y = (torch.ones(n, requires_grad=True) for n in ((6,), (2, 3)))
+    results = torch.compile(program, backend="xla", fullgraph=True)(x, y)
+    assert [z.requires_grad for z in results] == [True, False, True, True]
+    assert [z is results[0] for z in results] == [True, False, True, False]
+    results[3].sum().backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    x.grad.mul_(2)
+    assert x.grad.tolist() == [8] * 6
+    assert y.grad.tolist() == [[4] * 3] * 2
+    assert fallbacks() == {"fallback.xla_dynamo_test::twice": 2}
+
+
 def test_unknown_op_is_an_error_if_asked_for() -> None:
     compiled = torch.compile(around_custom_op, backend="xla", options={"fallback": "error"})
     with pytest.raises(Exception, match=r"xla_dynamo_test\.twice\.default at .*fallback") as raised:

@@ -36,6 +36,8 @@ PROGRAMS = {
     "the whole and a detached part": _many(_doubled, lambda y: y, lambda y: y[0].detach()),
     "all are views": _many(_doubled, lambda y: y[0], lambda y: y[1].detach(), lambda y: y.detach()),
     "detached twice": _many(_doubled, Tensor.detach, lambda y: y, Tensor.detach, Tensor.t),
+    "the same again": _many(_doubled, lambda y: y, lambda y: y.to(y.dtype), Tensor.contiguous),
+    "detached, the same again": _many(_doubled, Tensor.detach, lambda y: y, Tensor.contiguous),
     "turned": _many(_turned, lambda y: y, Tensor.detach, lambda y: y[1:].detach()),
     "conjugate": _many(_complex, lambda z: z, Tensor.conj, lambda z: z.mH),
     "conjugate first": _many(_complex, Tensor.conj, lambda z: z),
@@ -63,6 +65,7 @@ def test_results_share_memory_as_in_eager(name: str, differentiated: bool) -> No
     actual = torch.compile(program, backend="xla", fullgraph=True)(x)
     expected = program(x)
     torch.testing.assert_close(actual, expected, check_stride=True)
+    assert _firsts(actual) == _firsts(expected)
     for ours, theirs in zip(actual, expected, strict=True):
         assert ours.requires_grad == theirs.requires_grad
         assert (ours.grad_fn is None) == (theirs.grad_fn is None)
@@ -72,6 +75,36 @@ def test_results_share_memory_as_in_eager(name: str, differentiated: bool) -> No
         for results in (actual, expected):
             results[-1].fill_(3)  # the others see it
     torch.testing.assert_close(actual, expected)
+
+
+def _firsts(results: list[Tensor]) -> list[int]:
+    """For each result, the first that is the same tensor."""
+    return [next(i for i, other in enumerate(results) if other is y) for y in results]
+
+
+SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "the same": lambda x, y: (x + y) * 2,
+    "a clone": lambda x, y: (x + y.clone()) * 2,
+    "a view": lambda x, y: (x + y.view(6)) * 2,
+    "a view of a view": lambda x, y: (x + y.unsqueeze(0).squeeze(0)) * 2,
+    "turned": lambda x, y: (x + y.t()) * 2,
+    "what is given": lambda x, y: x + y,
+}
+SHAPES = {"a view": ((6,), (2, 3)), "turned": ((3, 2), (2, 3))}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_gradients_are_changed_one_by_one(name: str) -> None:
+    """Autograd keeps a gradient that only it holds, and clipping scales it in place."""
+
+    def gradients(function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor | None]:
+        x, y = (torch.ones(n, requires_grad=True) for n in SHAPES.get(name, ((6,), (6,))))
+        function(x, y).sum().backward()
+        torch.nn.utils.clip_grad_norm_([x, y], 1.0)
+        return [x.grad, y.grad]
+
+    compiled = torch.compile(SUMS[name], backend="xla", fullgraph=True)
+    torch.testing.assert_close(gradients(compiled), gradients(SUMS[name]))
 
 
 def _gradient(results: list[Tensor], x: Tensor) -> Tensor:

@@ -203,6 +203,14 @@ def test_a_detached_result_leaves_gradients_to_the_others() -> None:
     assert gradient.tolist() == [[2] * 3, [0] * 3]
 
 
+def test_gradients_are_changed_one_by_one() -> None:
+    x, y = (torch.ones(n, device="xla:0", requires_grad=True) for n in ((6,), (2, 3)))
+    torch.compile(lambda x, y: (x + y.view(6)) * 2, backend="xla")(x, y).sum().backward()
+    x.grad.mul_(2)
+    assert x.grad.tolist() == [4] * 6
+    assert y.grad.tolist() == [[2] * 3] * 2
+
+
 @pytest.mark.parametrize("name", ["chunk", "narrow", "expand", "strided"])
 def test_views_of_arguments_of_any_size(name: str) -> None:
     views: dict[str, Callable[[Tensor], Tensor]] = {

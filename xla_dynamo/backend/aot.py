@@ -37,6 +37,8 @@ class GraphInfo:
     static: positions of arguments that are the same tensors at every call (parameters, buffers).
     visible: how many of the leading outputs leave the graph for the user; the others are saved
         for backward.
+    apart: whether each output has memory of its own. Gradients have: autograd keeps a tensor that
+        nobody else holds as `.grad`, and users change that in place.
     """
 
     name: str
@@ -44,6 +46,7 @@ class GraphInfo:
     argument_names: tuple[str, ...]
     static: frozenset[int]
     visible: int
+    apart: bool = False
 
 
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
@@ -87,6 +90,7 @@ def compile(
             argument_names=named or tuple(placeholders),
             static=frozenset(i for i, name in enumerate(placeholders) if name in static_names),
             visible=outputs,
+            apart=kind == "backward",
         )
 
     def stage(kind: str, edit: bool) -> Callable[..., Any]:

@@ -38,6 +38,7 @@ class Request:
     name, reason: for the compile record.
     resident: argument positions whose tensors come again at every call.
     visible: number of leading outputs that the user sees: they get the strides eager would give.
+    apart: whether outputs must not share memory with each other.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Request:
     resident: frozenset[int]
     visible: int
     options: Options
+    apart: bool = False
 
 
 def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list[Any]]:
@@ -57,10 +59,10 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     home = resident.device_of(n.meta.get("val") for n in (*placeholders, *_nodes_of_results(graph)))
     if home is None:
         device = pjrt.device(request.options.platform or pjrt.default_platform())
-        planned = outputs.plan(graph, request.visible, request.visible)
+        planned = outputs.plan(graph, request.visible, request.visible, request.apart)
     else:  # such tensors have no strides of their own
         device = resident.RESIDENCIES[home.type].device(home)
-        planned = outputs.plan(graph, 0, request.visible)
+        planned = outputs.plan(graph, 0, request.visible, request.apart)
     fx_graph.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:

@@ -74,32 +74,32 @@ class Output:
         return (part.conj() if self.conjugate else part).detach()
 
 
-def plan(graph: Graph, visible: int, views: int) -> list[Output]:
+def plan(graph: Graph, visible: int, views: int, apart: bool = False) -> list[Output]:
     """Decide where each result comes from; leave only distinct computed tensors in `graph`.
 
     The first `visible` results have strides, the first `views` are views of arguments where eager's
-    are; the others only the graph of backward sees.
+    are; the others only the graph of backward sees. Results that are to be `apart` share no memory.
     """
     placeholders = fx_graph.placeholders(graph)
     results = fx_graph.results(graph)
-    wholes = _wholes(results[:visible])
+    wholes = {} if apart else _wholes(results[:visible])
     positions: dict[tuple[Node, tuple[int, ...] | None], int] = {}
     arrays: list[Node] = []
 
     def position(node: Node, order: tuple[int, ...] | None) -> int:
-        if (node, order) not in positions:
+        if apart or (node, order) not in positions:
             positions[node, order] = len(arrays)
             arrays.append(_permuted(graph, node, order) if order else node)
         return positions[node, order]
 
     planned: list[Output] = []
     for index, result in enumerate(results):
-        again = index < views and result in results[:index]
+        again = not apart and index < views and result in results[:index]
         if not isinstance(result, Node):
             planned.append(Output(constant=result))
         elif result.op == "placeholder":
             planned.append(Output(argument=placeholders.index(result)))
-        elif index < views and (made := argument_views.trace(result)) is not None:
+        elif not apart and index < views and (made := argument_views.trace(result)) is not None:
             planned.append(Output(argument=placeholders.index(made[0]), steps=made[1]))
         elif index >= visible:
             planned.append(Output(array=position(result, None), again=again))

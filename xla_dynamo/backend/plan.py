@@ -32,12 +32,16 @@ class Step:
 class Plan:
     """Runs `steps` over the arguments, then picks `results`: (True, register) or (False, value).
 
+    A tensor that is a result before is given as what `again` makes of it, at the places `repeats`.
+
     Not frozen: AOTAutograd marks the callables that it is given with attributes.
     """
 
     registers: int
     steps: tuple[Step, ...]
     results: tuple[tuple[bool, Any], ...]
+    repeats: tuple[int, ...]
+    again: Callable[[Any], Any]
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         values = arguments + [None] * (self.registers - len(arguments))
@@ -48,7 +52,10 @@ class Plan:
                 values[register] = None
             for register, value in zip(step.outputs, outputs, strict=True):
                 values[register] = value
-        return [values[item] if held else item for held, item in self.results]
+        results = [values[item] if held else item for held, item in self.results]
+        for place in self.repeats:
+            results[place] = self.again(results[place])
+        return results
 
 
 def build(
@@ -57,10 +64,12 @@ def build(
     compile_segment: Callable[[Segment], Run],
     constant: Callable[[Node], Any],
     convert: Callable[[Any], Any] = lambda value: value,
+    again: Callable[[Any], Any] = lambda value: value,
 ) -> Plan:
     """A plan that runs `steps` of `graph`; `constant` gives the value of a get_attr node.
 
-    `convert` makes what eager ops take of the values that segments give.
+    `convert` makes what eager ops take of the values that segments give, `again` what is returned
+    of a result from the second time on.
     """
     nodes = fx_graph.placeholders(graph)
     runs: list[tuple[Run, list[Node], list[Node]]] = []
@@ -75,11 +84,14 @@ def build(
         nodes.extend(outputs)
     register = {node: i for i, node in enumerate(nodes)}
     results = fx_graph.results(graph)
-    kept = {register[r] for r in results if isinstance(r, Node)}
+    first = {r: i for i, r in reversed(list(enumerate(results))) if isinstance(r, Node)}
+    kept = {register[r] for r in first}
     return Plan(
         len(nodes),
         tuple(_with_releases(runs, register, kept)),
         tuple((True, register[r]) if isinstance(r, Node) else (False, r) for r in results),
+        tuple(i for i, r in enumerate(results) if isinstance(r, Node) and first[r] < i),
+        again,
     )
 
 

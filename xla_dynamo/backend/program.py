@@ -10,6 +10,7 @@ import collections
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -38,24 +39,51 @@ def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
     constants = _lift_constants(module)
     keys = fx_graph.lift_keys(module.graph)
     arguments = len(info.argument_names)
+    places = _keep_once(module.graph)
     # Lifted constants are tensors that come again at every call.
-    info = GraphInfo(
-        info.name,
-        info.reason,
-        info.argument_names + ("constant",) * len(constants) + ("PRNG key",) * keys,
-        info.static | set(range(arguments, arguments + len(constants))),
-        info.visible,
+    info = replace(
+        info,
+        argument_names=info.argument_names + ("constant",) * len(constants) + ("PRNG key",) * keys,
+        static=info.static | set(range(arguments, arguments + len(constants))),
+        visible=len(set(places[: info.visible])),
     )
     run = _program(module.graph, module, info, options)
-    if not constants and not keys:
-        return run
+    if constants or keys:
+        run = _with_extras(run, constants, keys)
+    if len(set(places)) < len(places):
+        run = _repeated(run, places)
+    return run
 
+
+def _keep_once(graph: Graph) -> list[int]:
+    """Have `graph` return each tensor once; for each of its results, which of those it is.
+
+    One node is one tensor to autograd and to the user; what was detached from it, another node, is
+    another, though it is the same array.
+    """
+    results = fx_graph.results(graph)
+    keys = [result if isinstance(result, Node) else i for i, result in enumerate(results)]
+    kept = list(dict.fromkeys(keys))
+    graph.output_node().args = (tuple(results[k] if isinstance(k, int) else k for k in kept),)
+    place = {key: i for i, key in enumerate(kept)}
+    return [place[key] for key in keys]
+
+
+def _with_extras(run: Run, constants: Sequence[torch.Tensor], keys: int) -> Run:
     def with_extras(args: list[Any]) -> Sequence[Any]:
         args.extend(constants)
         args.extend(prng.new_key() for _ in range(keys))
         return run(args)
 
     return with_extras
+
+
+def _repeated(run: Run, places: Sequence[int]) -> Run:
+    def repeated(args: list[Any]) -> Sequence[Any]:
+        results = run(args)
+        return [results[place] for place in places]
+
+    return repeated
 
 
 def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Options) -> Run:
@@ -79,6 +107,7 @@ def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Option
             tuple(node.name for node in segment.inputs),
             frozenset(),
             len(segment.outputs),
+            info.apart,
         )
         return _Program(segment.graph, module, part, options)
 
@@ -173,7 +202,7 @@ def _compile_static(
     if expand_refused(graph, refused):
         refused = refusals.refused_nodes(graph, target)
     if not refused:
-        request = Request(info.name, reason, info.static, info.visible, options)
+        request = Request(info.name, reason, info.static, info.visible, options, info.apart)
         return _or_eager(graph, request)
     refusals.report(refused, options)
     placeholders = {node: i for i, node in enumerate(fx_graph.placeholders(graph))}
@@ -187,10 +216,12 @@ def _compile_static(
         strided = any(n in visible for n in segment.outputs)
         name = f"{info.name} part {next(parts)}"
         outputs = len(segment.outputs) if strided else 0
-        return _or_eager(segment.graph, Request(name, reason, resident, outputs, options))
+        request = Request(name, reason, resident, outputs, options, info.apart)
+        return _or_eager(segment.graph, request)
 
     steps = partition.split(graph, refused)
-    return plan.build(graph, steps, compile_segment, lambda n: _attribute(module, n))
+    again = torch.clone if info.apart else torch.Tensor.detach
+    return plan.build(graph, steps, compile_segment, lambda n: _attribute(module, n), again=again)
 
 
 def _or_eager(graph: Graph, request: Request) -> Run:
