@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -18,12 +19,14 @@ class Seen:
     """What a run shows, on the CPU and detached.
 
     inputs are taken after the run, which may have changed them; gradients are those of the results
-    by the inputs that require it, None where a result does not depend on the input.
+    by the inputs that require it, None where a result does not depend on the input. reached says
+    which elements later writes change, to the inputs and then to the results; on the CPU only.
     """
 
     results: list[Tensor]
     inputs: list[Tensor]
     gradients: list[Tensor | None]
+    reached: list[Tensor] = field(default_factory=list)
 
 
 # Several programs in one run; what one of them raises is raised.
@@ -95,9 +98,27 @@ def _run(
         groups = [f.inputs(device) for f in functions]
         results = compiler(run)(groups)
         gradients = _gradients(programs, groups, results, written)
-    return [
+    seen = [
         Seen(_host(ours), _host(group), [None if g is None else g.cpu() for g in derived])
         for ours, group, derived in zip(results, groups, gradients, strict=True)
+    ]
+    if device == "cpu":
+        for one, ours, group in zip(seen, results, groups, strict=True):
+            one.reached.extend(_reached(group, ours + group) + _reached(ours, group))
+    return seen
+
+
+def _reached(written: Sequence[Tensor], watched: Sequence[Tensor]) -> list[Tensor]:
+    """Which elements of `watched` change when something is written to all of `written`."""
+    before = _host(watched)
+    with torch.no_grad():
+        for tensor in written:
+            # An expanded tensor is not written to.
+            with contextlib.suppress(RuntimeError):
+                tensor.logical_not_() if tensor.dtype is torch.bool else tensor.fill_(123)
+    return [
+        x.detach().ne(old) & ~(x.isnan() & old.isnan())
+        for x, old in zip(watched, before, strict=True)
     ]
 
 

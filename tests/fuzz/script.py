@@ -28,7 +28,20 @@ def run(function, device):
             for x in roots
         ]
         seen += torch.autograd.grad(roots, leaves, weights, allow_unused=True)
-    return [x if x is None else x.detach().cpu() for x in seen]
+    seen = [x if x is None else x.detach().cpu().clone() for x in seen]
+    return seen + (reached(given, [*results, *given]) + reached(results, given) if ALL else [])
+
+
+def reached(written, watched):
+    before = [x.detach().clone() for x in watched]
+    with torch.no_grad():
+        for x in written:
+            try:
+                x.logical_not_() if x.dtype is torch.bool else x.fill_(123)
+            except RuntimeError:
+                pass  # an expanded tensor
+    pairs = zip(watched, before)
+    return [x.detach().ne(old) & ~(x.isnan() & old.isnan()) for x, old in pairs]
 
 
 def attempt(function, device):
@@ -39,6 +52,7 @@ def attempt(function, device):
 
 
 GRADIENT = {gradient}
+ALL = {on_cpu}  # whether to see what later writes change
 expected = attempt(program, "cpu")
 actual = attempt({function}, "{device}")
 print("eager:", expected)
@@ -68,6 +82,7 @@ def text(found: Disagreement) -> str:
         ]
     ) + _RUN.format(
         gradient=found.program.gradient,
+        on_cpu=device == "cpu",
         function=function,
         device=device,
         door=found.door,

@@ -146,6 +146,14 @@ def test_what_rounding_decides_is_no_disagreement() -> None:
     assert compare(program, wrong, seen, tally) is not None
 
 
+def test_memory_that_is_not_shared_is_a_disagreement() -> None:
+    step = "y = x.view(-1) if not torch.compiler.is_compiling() else x.view(-1).clone()"
+    program = Program((PRELUDE,), (step,), ("y",))
+    (seen,), (other,) = eager([program]), DOORS["compile"]([program])
+    text = compare(program, other, seen, Tally())
+    assert text == "a later write to an input or a result changes others of tensor 0"
+
+
 # Steps that eager and a door do differently, if only because they ask who runs them.
 _COMPILED = "y = x.exp() * (1 + torch.compiler.is_compiling())"
 DIFFERENT = {
@@ -209,6 +217,17 @@ FOUND = {
         ("z = y * x[x]", "x[...].mul_(2)"),
         ("z", "x"),
         gradient=True,
+    ),
+    "a tensor that is returned twice": Program(
+        ("x = torch.ones(2, dtype=torch.float64, device=device).requires_grad_()",),
+        ("y = x * 2", "z = y.to(torch.float64)", "w = y.detach()"),
+        ("y", "z", "w"),
+        gradient=True,
+    ),
+    "strides of strides": Program(
+        ("x = torch.arange(8.0, dtype=torch.float64, device=device)",),
+        ("y = x.as_strided((4,), (1,), 2)[1:3].as_strided((2,), (3,)) + 1",),
+        ("y",),
     ),
     "as_strided of a view that became a parameter": Program(
         ("x = torch.ones(2, 3, dtype=torch.float64, device=device).view(6).requires_grad_()",),
