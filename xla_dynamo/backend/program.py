@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import fx_graph, memory, metrics, partition, plan, prng, refusals
+from . import fx_graph, memory, metrics, partition, plan, prng, refusals, repeats
 from .aot import GraphInfo
 from .counting import count_first
 from .expand import expand_refused
@@ -39,7 +39,7 @@ def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
     constants = _lift_constants(module)
     keys = fx_graph.lift_keys(module.graph)
     arguments = len(info.argument_names)
-    places = _keep_once(module.graph)
+    places = repeats.keep_once(module.graph)
     # Lifted constants are tensors that come again at every call.
     info = replace(
         info,
@@ -50,23 +50,7 @@ def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
     run = _program(module.graph, module, info, options)
     if constants or keys:
         run = _with_extras(run, constants, keys)
-    if len(set(places)) < len(places):
-        run = _repeated(run, places)
-    return run
-
-
-def _keep_once(graph: Graph) -> list[int]:
-    """Have `graph` return each tensor once; for each of its results, which of those it is.
-
-    One node is one tensor to autograd and to the user; what was detached from it, another node, is
-    another, though it is the same array.
-    """
-    results = fx_graph.results(graph)
-    keys = [result if isinstance(result, Node) else i for i, result in enumerate(results)]
-    kept = list(dict.fromkeys(keys))
-    graph.output_node().args = (tuple(results[k] if isinstance(k, int) else k for k in kept),)
-    place = {key: i for i, key in enumerate(kept)}
-    return [place[key] for key in keys]
+    return run if len(set(places)) == len(places) else repeats.repeated(run, places)
 
 
 def _with_extras(run: Run, constants: Sequence[torch.Tensor], keys: int) -> Run:
@@ -76,14 +60,6 @@ def _with_extras(run: Run, constants: Sequence[torch.Tensor], keys: int) -> Run:
         return run(args)
 
     return with_extras
-
-
-def _repeated(run: Run, places: Sequence[int]) -> Run:
-    def repeated(args: list[Any]) -> Sequence[Any]:
-        results = run(args)
-        return [results[place] for place in places]
-
-    return repeated
 
 
 def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Options) -> Run:
