@@ -58,6 +58,16 @@ def test_nearest(name, factor, with_scales):
     check(backward, torch.randn(2, 3, *sizes), sizes, list(x.shape), *scales)
 
 
+@pytest.mark.parametrize("name", NEAREST)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 11])
+def test_gradients_of_nearest_that_are_not_finite_stay_where_they_are(name, size):
+    rank = int(name[-2])
+    grad = torch.randn(2, 3, *(size,) * rank)
+    grad.view(-1)[0], grad.view(-1)[-1] = float("nan"), float("inf")
+    backward = getattr(aten, name + "_backward").default
+    check(backward, grad, [size] * rank, [2, 3, *(5, 4, 6)[:rank]])
+
+
 @pytest.mark.parametrize("name", SMOOTH)
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("align_corners", [True, False])

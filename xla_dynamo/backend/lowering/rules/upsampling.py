@@ -1,8 +1,8 @@
 """Nearest-neighbour resizing and its gradients -> broadcasts and window sums, or static gathers.
 
 Where an axis grows by a whole factor, each element is broadcast over its copies; the gradient sums
-windows of that size. Any other resizing reads one known element for each output; its gradient is
-a product with the matrix of ones that says which.
+windows of that size. Any other resizing reads one known element for each output; its gradient
+reads the outputs of each element, as many as the most that one has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jax import lax
 
 from .. import dtypes
 from ..registry import lower
-from ._interpolation import contract, output_sizes, step
+from ._interpolation import output_sizes, step
 from ._windows import window_sum, windows
 
 aten = torch.ops.aten
@@ -74,8 +74,22 @@ def upsample_nearest_backward(
     factors = [_factor(s, size) for s, size in zip(sources, sizes, strict=True)]
     if all(factors):
         return window_sum(grad, windows(output_size, factors, factors, (0,))).astype(dtype)
-    copies = [s == np.arange(n)[:, None] for s, n in zip(sources, sizes, strict=True)]
-    return contract(grad, copies).astype(dtype)
+    for axis, (source, size) in enumerate(zip(sources, sizes, strict=True)):
+        grad = _sum_of_copies(grad, source, size, grad.ndim - rank + axis)
+    return grad.astype(dtype)
+
+
+def _sum_of_copies(grad: Array, sources: np.ndarray, size: int, dim: int) -> Array:
+    """For each of `size` elements along `dim`, the sum over its copies, which are neighbours.
+
+    No product with a matrix of zeros and ones: an infinite gradient is of one element alone.
+    """
+    counts = np.bincount(sources, minlength=size)
+    copies = np.arange(counts.max())
+    places = (np.cumsum(counts) - counts)[:, None] + copies
+    taken = jnp.take(grad, places.clip(max=len(sources) - 1), dim, mode="clip")
+    own = (copies < counts[:, None]).reshape(size, -1, *(1,) * (grad.ndim - dim - 1))
+    return jnp.where(own, taken, 0).sum(dim + 1)
 
 
 for _rank in (1, 2, 3):
