@@ -78,11 +78,12 @@ def _resolve_scatter(graph: Graph, node: Node) -> None:
         dense.meta["val"] = part.clone(**_CONTIGUOUS)
         node.args, node.kwargs = (dense, source, size, stride, given or 0), {}
         return
-    begin = part.storage_offset() - whole.storage_offset()
-    start = begin if given is None else given - whole.storage_offset()
-    if not _inside(owner, whole.storage_offset() + start, _length(size, stride)):
+    offset = part.storage_offset() if given is None else given
+    if not _inside(owner, offset, _length(size, stride)):
         node.meta["unresolved"] = True
         return
+    begin = part.storage_offset() - whole.storage_offset()
+    start = offset - whole.storage_offset()
     order = physical_order(whole)
     if owner is view and order is None:
         node.args, node.kwargs = (view, source, size, stride, start), {}

@@ -87,7 +87,7 @@ def _sum_of_copies(grad: Array, sources: np.ndarray, size: int, dim: int) -> Arr
     counts = np.bincount(sources, minlength=size)
     copies = np.arange(counts.max())
     places = (np.cumsum(counts) - counts)[:, None] + copies
-    taken = jnp.take(grad, places.clip(max=len(sources) - 1), dim, mode="clip")
+    taken = jnp.take(grad, places, dim, mode="clip")  # what is beyond is not its own
     own = (copies < counts[:, None]).reshape(size, -1, *(1,) * (grad.ndim - dim - 1))
     return jnp.where(own, taken, 0).sum(dim + 1)
 
