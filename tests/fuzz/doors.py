@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,7 +43,15 @@ def with_zeros(programs: Sequence[Program]) -> list[Seen]:
 
     Their product with an infinite derivative is nan, where eager does not look.
     """
-    return _run(programs, "cpu", written=True)
+    return _run(programs, "cpu", written="zeros")
+
+
+def written_last(programs: Sequence[Program]) -> list[Seen]:
+    """As `eager`, but no result depends on an input that was written to.
+
+    AOTAutograd's graphs compute what is to be written, and the writing comes after them.
+    """
+    return _run(programs, "cpu", written="last")
 
 
 def compiled(backend: str, *, dynamic: bool) -> Door:
@@ -79,6 +88,7 @@ TRACED: dict[str, Door] = {
 }
 
 _Run = Callable[[list[list[Tensor]]], list[list[Tensor]]]
+_Written = Literal["eager", "zeros", "last"]
 
 
 def _run(
@@ -86,7 +96,7 @@ def _run(
     device: str,
     compiler: Callable[[_Run], _Run] = lambda run: run,
     *,
-    written: bool = False,
+    written: _Written = "eager",
 ) -> list[Seen]:
     functions = [program.functions() for program in programs]
 
@@ -126,11 +136,12 @@ def _gradients(
     programs: Sequence[Program],
     groups: list[list[Tensor]],
     results: list[list[Tensor]],
-    written: bool,
+    written: _Written,
 ) -> list[list[Tensor | None]]:
     """By the inputs of each program; one backward pass for all of them.
 
-    With `written`, inputs that are no leaves any more are differentiated too, by zero.
+    `written` is what becomes of inputs that are no leaves any more: "zeros" differentiates them
+    too, by zero, and by those of "last" nothing is differentiated.
     """
     pairs = [
         (differentiable(ours), differentiable(group)) if program.gradient else ([], [])
@@ -141,10 +152,13 @@ def _gradients(
     if not roots or not leaves:
         return [[None for _ in mine] for _, mine in pairs]
     seeds = weights(roots)
-    if written:
+    if written == "zeros":
         changed = [leaf for leaf in leaves if not leaf.is_leaf]
         roots, seeds = roots + changed, seeds + [torch.zeros_like(x) for x in changed]
-    flat = iter(torch.autograd.grad(roots, leaves, seeds, allow_unused=True))
+    found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
+    if written == "last":
+        found = [g if leaf.is_leaf else None for g, leaf in zip(found, leaves, strict=True)]
+    flat = iter(found)
     return [[next(flat) for _ in mine] for _, mine in pairs]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import script
-from tests.fuzz.doors import DOORS, Seen, eager, with_zeros
+from tests.fuzz.doors import DOORS, Seen, eager, with_zeros, written_last
 from tests.fuzz.generator import from_seed
 from tests.fuzz.hunt import hunt, shrink
 from tests.fuzz.program import Program
@@ -124,6 +124,24 @@ def test_zeros_that_autograd_makes_up_are_pytorchs() -> None:
     program = Program(inputs, ("v.mul_(x.sqrt())", "y = x @ x"), ("y",), gradient=True)
     assert eager([program])[0].gradients[2].isfinite().all()
     assert with_zeros([program])[0].gradients[2].isnan().all()
+    tally = Tally()
+    assert check([program], "compile", tally) == []
+    assert check([program], "lazy", tally) == []
+    assert tally.of_pytorch == 1
+
+
+def test_what_depends_on_an_input_that_is_written_to_is_pytorchs() -> None:
+    """AOTAutograd's graph computes what is to be written to x: its results do not depend on x."""
+    inputs = (
+        "x = torch.tensor([0.1, 0.4], dtype=torch.float64, device=device)",
+        "y = torch.tensor([1.5, 0.5], dtype=torch.float64, device=device).requires_grad_()",
+    )
+    program = Program(inputs, ("x *= y", "z = torch.asin(x.tanh())"), ("z",), gradient=True)
+    by_x, by_y = eager([program])[0].gradients
+    unseen, same = written_last([program])[0].gradients
+    assert by_x.all()
+    assert unseen is None
+    assert same.equal(by_y)
     tally = Tally()
     assert check([program], "compile", tally) == []
     assert check([program], "lazy", tally) == []
