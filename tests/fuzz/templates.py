@@ -12,18 +12,19 @@ infinity is nan or not by its place); no nan is in what searchsorted searches by
 asks for the bits or the sign of one. Nothing is written to memory that a step reads through another
 view, or that is there twice, or that eager only warns of. An empty tensor's strides, which PyTorch
 infers wrongly, decide about no view. Gradients of kthvalue are not taken: which of several equal
-elements gets them is open. Activations made of pieces see no nan: their gradients there depend on
-the place of the element in eager.
+elements gets them is open. Activations made of pieces see no nan, and softshrink loses the signs
+of its zeros: those depend on the place of the element in eager. Infinities do not become the
+largest numbers: sums of their products are infinite or nan by the order of adding.
 """
 
 from __future__ import annotations
 
 _MATHS = (
     "sin cos tan tanh sinh cosh exp exp2 expm1 sigmoid erf erfc atan asinh sinc floor ceil round "
-    "trunc deg2rad nan_to_num frac"
+    "trunc deg2rad frac"
 )
 _ACTIVATIONS = "gelu silu softplus leaky_relu logsigmoid mish softsign tanhshrink"
-_PIECEWISE = "elu celu selu hardtanh relu6 hardswish softshrink hardshrink"
+_PIECEWISE = "elu celu selu hardtanh relu6 hardswish hardshrink"
 _OF_POSITIVE = "sqrt rsqrt log log2 log10 log1p reciprocal lgamma digamma acosh i0"
 
 UNARY = [
@@ -32,6 +33,8 @@ UNARY = [
     *(f"torch.{name}({{x}})" for name in _MATHS.split()),
     *(f"F.{name}({{f}})" for name in _ACTIVATIONS.split()),
     *(f"F.{name}({{f}}.nan_to_num(0, inf, -inf))" for name in _PIECEWISE.split()),
+    "F.softshrink({f}.nan_to_num(0, inf, -inf)) + 0",
+    "torch.nan_to_num({x}, 2, 7, -7)",
     *(f"torch.{name}({{x}}.abs() + {{p}})" for name in _OF_POSITIVE.split()),
     *(f"torch.{name}({{f}}.tanh() * 0.75)" for name in ("asin", "acos", "atanh", "erfinv")),
     "torch.signbit({x}.nan_to_num())",

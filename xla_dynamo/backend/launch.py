@@ -26,6 +26,7 @@ from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
 from .options import Options
+from .quotients import keep_nan
 from .reversed_scans import join_reversals
 from .runtime import buffers, cache, pjrt, resident
 from .unflatten import unflatten
@@ -193,6 +194,7 @@ def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
     """
     join_reversals(graph)
     keep_apart(graph)
+    keep_nan(graph)
     unflatten(graph)  # which drops what is no longer used
     try:
         return lower_graph(graph, target, **details)
