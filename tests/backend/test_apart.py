@@ -32,6 +32,7 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "log of powers": lambda x: torch.log(x ** torch.full_like(x, 3.0)),
     "log2 of powers": lambda x: torch.log2(torch.pow(x, x.round())),
     "log10 of a power of a number": lambda x: torch.log10(torch.pow(-2.0, x.round())),
+    "log of a reciprocal root": lambda x: torch.log(torch.rsqrt(x)),
     "power of an exponential": lambda x: torch.exp(x) ** torch.zeros_like(x),
     "power of a view of one": lambda x: torch.exp(x)[2:] ** 0.5,
 }

@@ -37,10 +37,11 @@ _FILLED: dict[Any, int] = {
     aten.scalar_tensor.default: 0,
 }
 _POWERS = frozenset({aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar})
+_ROOTS = frozenset({aten.rsqrt.default})  # the log of -inf, at -0.0, is nan
 _EXPONENTIALS = frozenset({aten.exp.default, aten.exp2.default})
 # An op -> those of whose results it must not be merged with.
 _PAIRS: dict[Any, frozenset[Any]] = {
-    **dict.fromkeys((aten.log.default, aten.log2.default, aten.log10.default), _POWERS),
+    aten.log.default: _ROOTS | _POWERS,
     **dict.fromkeys(_POWERS, _EXPONENTIALS),  # exp(x * y) is nan for an infinite x and y = 0
 }
 _TRANSPARENT = frozenset({aten.neg.default, aten.clone.default})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -124,3 +125,27 @@ def test_exponentials_of_large_numbers(op: Any) -> None:
     # To a last digit or two: default tolerances would pass XLA's own for small x alone.
     torch.testing.assert_close(run(op, x).double(), op(x.double()), rtol=5e-7, atol=1e-9)
     check(op, torch.tensor([0.0, -0.0, 1e-30, 127.9, 128.0, -127.0, -160.0, 1e30, -INF, INF, NAN]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_whole_powers_are_exact(dtype: torch.dtype) -> None:
+    """floor(log2(8)) is 3, and exp2(3) is no 7.999."""
+    limits = torch.finfo(dtype)
+    least = int(math.log2(limits.tiny))
+    exponents = torch.arange(least, 2 - least, dtype=dtype)
+    powers = torch.tensor([math.ldexp(1, int(e)) for e in exponents], dtype=dtype)
+    assert run(aten.exp2.default, exponents).equal(powers)
+    assert run(aten.log2.default, powers).equal(exponents)
+    assert run(aten.ldexp.Tensor, torch.ones_like(powers), exponents).equal(powers)
+    tens = torch.arange(-37 if dtype is torch.float32 else -307, 38, dtype=dtype)
+    powers = torch.tensor([float(f"1e{int(e)}") for e in tens], dtype=dtype)
+    assert run(aten.log10.default, powers).equal(tens)
+
+
+@pytest.mark.parametrize("op", [aten.log2.default, aten.log10.default], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logarithms_to_the_last_digits(op: Any, dtype: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(1e-3, 3, 5001), torch.logspace(-30, 30, 5001)]).to(dtype)
+    bound = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(run(op, x), op(x), rtol=bound, atol=bound)
+    check(op, torch.tensor([0.0, -0.0, -1.0, 1.0, INF, -INF, NAN], dtype=dtype))

@@ -1,7 +1,8 @@
-"""exp2, sinh and cosh in float32 -> exponentials whose arguments are not rounded before.
+"""exp2, log2, log10, sinh and cosh -> exponentials and logarithms that lose no digits around them.
 
-XLA makes exp2(x) of exp(x * log(2)), and sinh(x) of exp(x - log(2)): the rounding of an argument
-near 80 is one of the result's sixth digit. In float64 it is one of the fourteenth.
+XLA makes exp2(x) of exp(x * log(2)), log2(x) of log(x) / log(2), and sinh(x) of exp(x - log(2)).
+The rounding of a float32 argument near 80 is one of the result's sixth digit, exp2(3) is no 8, and
+the floor of log2(8) is 2. Whole powers of two are computed by their bits here.
 """
 
 from __future__ import annotations
@@ -13,15 +14,42 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ._promotion import is_complex
+
+# log10(2) in two parts, by size in bits: the first has few digits, and its product with an exponent
+# is exact.
+_LOG10_2 = {
+    32: (float.fromhex("0x1.344p-2"), 4.605038981195214e-06),
+    64: (float.fromhex("0x1.34413509f78p-2"), 2.8363394551044964e-14),
+}
+
 
 def exp2(x: jax.Array) -> jax.Array:
     """2 ** x: a power of a fraction, times a whole power in two factors, made of its bits."""
-    if x.dtype != np.float32:
+    if is_complex(x.dtype):
         return jnp.exp2(x)
-    whole = jnp.round(jnp.clip(x, -252, 252))
+    most = 2 * (int(jnp.finfo(x.dtype).maxexp) - 2)
+    whole = jnp.round(jnp.clip(x, -most, most))
     half = jnp.floor(whole / 2)
     fraction = lax.exp((x - whole) * math.log(2))
     return fraction * _whole_power(half) * _whole_power(whole - half)
+
+
+def log2(x: jax.Array) -> jax.Array:
+    """The logarithm to base 2, whole for whole powers."""
+    if is_complex(x.dtype):
+        return jnp.log2(x)
+    exponent, significand = _parts(x)
+    return exponent + lax.log(significand) * (1 / math.log(2))
+
+
+def log10(x: jax.Array) -> jax.Array:
+    """The logarithm to base 10: of the exponent's and of the significand's, small one first."""
+    if is_complex(x.dtype):
+        return jnp.log10(x)
+    exponent, significand = _parts(x)
+    first, rest = _LOG10_2[jnp.finfo(x.dtype).bits]
+    return exponent * first + (exponent * rest + lax.log(significand) * (1 / math.log(10)))
 
 
 def cosh(x: jax.Array) -> jax.Array:
@@ -50,5 +78,30 @@ def _halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _whole_power(exponent: jax.Array) -> jax.Array:
     """2 ** exponent, within the range of normal numbers."""
-    biased = exponent.astype(np.int32) + 127
-    return lax.bitcast_convert_type(biased << 23, np.float32)
+    integer, places, bias = _format(exponent.dtype)
+    bits = (exponent + bias).astype(np.int32).astype(integer) << places
+    return lax.bitcast_convert_type(bits, exponent.dtype)
+
+
+def _parts(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(e, m) with x = m * 2 ** e and m from the root of 1/2 to that of 2.
+
+    (0, x) where x is no positive normal number.
+    """
+    integer, places, bias = _format(x.dtype)
+    least = int(np.asarray(math.sqrt(0.5), x.dtype).view(integer))
+    bits = lax.bitcast_convert_type(x, integer) + ((bias << places) - least)
+    significand = lax.bitcast_convert_type((bits & ((1 << places) - 1)) + least, x.dtype)
+    is_normal = (x >= jnp.finfo(x.dtype).tiny) & (x < jnp.inf)
+    exponent = ((bits >> places).astype(np.int32) - bias).astype(x.dtype)
+    return jnp.where(is_normal, exponent, 0), jnp.where(is_normal, significand, x)
+
+
+def _format(dtype: np.dtype) -> tuple[type[np.unsignedinteger], int, int]:
+    """Of float32 or float64: the integers of its size, the places of its fraction, its bias.
+
+    Unsigned ones: a TPU's compiler mistakes the bits of float64 for such.
+    """
+    limits = jnp.finfo(dtype)
+    integer = np.uint32 if limits.bits == 32 else np.uint64
+    return integer, int(limits.nmant), int(limits.maxexp) - 1
