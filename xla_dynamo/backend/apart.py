@@ -5,9 +5,6 @@ adding a large constant and taking it away again gets x back. x * (a * b) of two
 where their product overflows, and log(x ** y), as y * log(|x|), a number where x ** y is negative.
 What differs in the last digits alone, or is finite where eager overflows, is left to XLA.
 
-Of x / c it makes x * (1 / c), which is 0 where 1 / c is below the least normal number, and nan for
-a complex 0. Such a c gets a barrier of its own.
-
 Importing this module registers an op for the barrier; lowering/rules/primitives.py lowers it.
 """
 
@@ -63,9 +60,6 @@ def _(x: Tensor) -> Tensor:
 def keep_apart(graph: Graph) -> None:
     """Put barriers into `graph`, in place."""
     for node in graph.nodes:
-        if _divides_by_extreme(node):
-            _hide_divisor(graph, node)
-            continue
         operand = _mergeable(node)
         if operand is not None:
             with graph.inserting_before(node):
@@ -78,48 +72,24 @@ def _mergeable(node: Node) -> Node | None:
     inner = _PAIRS.get(node.target)
     if inner:
         operand = node.args[0]
-        return operand if isinstance(operand, Node) and _origin(operand).target in inner else None
+        return operand if isinstance(operand, Node) and origin(operand).target in inner else None
     step = _step(node)
     if step is None:
         return None
     operand, size = step
-    origin = _origin(operand)
-    before = _step(origin)
-    if before is None or (node.target in _SUMS) != (origin.target in _SUMS):
+    source = origin(operand)
+    before = _step(source)
+    if before is None or (node.target in _SUMS) != (source.target in _SUMS):
         return None
     shows = _cancel if node.target in _SUMS else _exceed
     return operand if shows(before[1], size) else None
-
-
-def _divides_by_extreme(node: Node) -> bool:
-    """Whether `node` is a quotient with a constant that has no reciprocal in its dtype."""
-    if node.target not in QUOTIENTS or not is_inexact(node.meta["val"]):
-        return False
-    divisor = _constant(node.args[1])
-    if divisor is None:
-        return False
-    dtype = node.meta["val"].dtype
-    if dtype.itemsize == 2:  # computed in float32, for which the divisor is not rounded to 16 bits
-        return False
-    limits = torch.finfo(dtype)
-    return 1 / limits.tiny < abs(divisor) <= limits.max or (dtype.is_complex and divisor == 0)
-
-
-def _hide_divisor(graph: Graph, node: Node) -> None:
-    """In the quotient's shape: of one that is broadcast, known or not, XLA takes the reciprocal."""
-    number, value = _constant(node.args[1]), node.meta["val"]
-    with graph.inserting_before(node):
-        like = call(graph, aten.expand.default, node.args[0], list(value.shape))
-        divisor = call(graph, aten.full_like.default, like, number, dtype=value.dtype)
-        node.update_arg(1, call(graph, torch.ops.xla_dynamo.apart.default, divisor))
-    node.target = aten.div.Tensor
 
 
 def _step(node: Node) -> tuple[Node, float] | None:
     """Operand and magnitude of the constant, if `node` is a sum or a product of floats with one."""
     if node.target not in _STEPS or len(node.args) < 2 or not is_inexact(node.meta["val"]):
         return None
-    first, second = (_constant(operand) for operand in node.args[:2])
+    first, second = (constant(operand) for operand in node.args[:2])
     if first is None and second is not None:
         return _as_node(node.args[0]), abs(second)
     is_quotient = node.target is aten.div.Tensor
@@ -136,17 +106,17 @@ def _exceed(first: float, second: float) -> bool:
     return not all(size == 0 or _LEAST <= size <= _MOST for size in (first, second))
 
 
-def _constant(operand: Any) -> Any:
+def constant(operand: Any) -> Any:
     """The number that an operand is, or is filled with."""
     if not isinstance(operand, Node):
         return operand
-    origin = _origin(operand)
-    place = _FILLED.get(origin.target)
-    number = None if place is None else origin.args[place]
+    source = origin(operand)
+    place = _FILLED.get(source.target)
+    number = None if place is None else source.args[place]
     return None if isinstance(number, Node) else number
 
 
-def _origin(node: Node) -> Node:
+def origin(node: Node) -> Node:
     """What `node` is a view of, but for its sign: XLA moves constants past both."""
     while node.op == "call_function" and (node.target in _TRANSPARENT or is_view(node)):
         source = node.args[0] if node.args else None

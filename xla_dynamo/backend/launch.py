@@ -22,6 +22,7 @@ from xla_dynamo.errors import CompileError
 
 from . import fx_graph, metrics, outputs
 from .apart import keep_apart
+from .divisors import keep_divisors
 from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
@@ -195,6 +196,7 @@ def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
     join_reversals(graph)
     keep_apart(graph)
     keep_nan(graph)
+    keep_divisors(graph, target.platform)
     unflatten(graph)  # which drops what is no longer used
     try:
         return lower_graph(graph, target, **details)

@@ -18,8 +18,8 @@ from .fx_graph import call, is_inexact
 
 aten = torch.ops.aten
 
-# Of an op of numbers -> where its numerator and its divisor stand.
-_QUOTIENTS: dict[Any, tuple[int, int]] = {
+# Of a quotient -> where its numerator and its divisor stand.
+_PLACES: dict[Any, tuple[int, int]] = {
     aten.div.Tensor: (0, 1),
     aten.div.Tensor_mode: (0, 1),
     aten.true_divide.Tensor: (0, 1),
@@ -46,7 +46,7 @@ def keep_nan(graph: Graph) -> None:
             break
         if _is_known(node, known):
             known.add(node)
-        places = _QUOTIENTS.get(node.target)
+        places = _PLACES.get(node.target)
         if places is not None and is_inexact(node.meta["val"]):
             numerator, divisor = (node.args[place] for place in places)
             if divisor in known and (numerator in known or _is_zero(numerator)):

@@ -160,7 +160,7 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     ((aten.mm.default, aten.bmm.default), _no_empty(_of(_FLOATS))),
     ((aten.addmm.default,), _no_beta(_no_empty(_of(_FLOATS)))),
     # Reductions
-    ((aten.sum.dim_IntList, aten.mean.dim), _some_dims(_no_empty(_of(_WIDE)))),
+    ((aten.sum.dim_IntList,), _some_dims(_no_empty(_of(_WIDE)))),
     ((aten.amax.default, aten.amin.default), _some_dims(_no_empty(_of(_FLOATS)))),
     ((aten._softmax.default, aten._log_softmax.default), _some_dims(_no_empty(_of(_WIDE)))),
     # Shapes and positions

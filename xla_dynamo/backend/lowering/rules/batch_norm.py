@@ -22,6 +22,7 @@ from jax import lax
 
 from .. import dtypes
 from ..registry import Unsupported, lower
+from . import _means
 
 aten = torch.ops.aten
 
@@ -199,13 +200,13 @@ def _statistics(x: Array, near: Array | None) -> tuple[Array, Array]:
 
 
 def _about_mean(x: Array) -> tuple[Array, Array]:
-    mean = jnp.mean(x, _reduced(x))
-    return mean, jnp.mean(jnp.square(x - _spread(mean, x)), _reduced(x))
+    mean = _means.mean(x, _reduced(x))
+    return mean, _means.mean(jnp.square(x - _spread(mean, x)), _reduced(x))
 
 
 def _about_running_mean(x: Array, near: Array) -> tuple[Array, Array]:
     distance = x - _spread(near, x)
-    shift, square = (jnp.mean(a, _reduced(x)) for a in (distance, jnp.square(distance)))
+    shift, square = (_means.mean(a, _reduced(x)) for a in (distance, jnp.square(distance)))
     return near + shift, jnp.maximum(square - jnp.square(shift), 0)
 
 

@@ -15,6 +15,7 @@ import torch
 
 from ..dtypes import accumulation, to_numpy
 from ..registry import lower
+from . import _means
 from ._dims import axes
 from ._promotion import cast, floating, is_complex, is_inexact
 
@@ -77,7 +78,7 @@ def mean_dims(
     x: jax.Array, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> jax.Array:
     summands, result = _summands(x, dtype)
-    return jnp.mean(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
+    return _means.mean(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
 
 
 @lower(aten.nanmean.default)
@@ -152,7 +153,7 @@ def _moments(
     """Variance and mean, by the deviations from the mean: one pass for each."""
     over = axes(dims, x.ndim)
     x = cast(x, accumulation(x.dtype))
-    mean = jnp.mean(x, over, keepdims=True)
+    mean = _means.mean(x, over, keepdims=True)
     deviation = x - mean
     if is_complex(x.dtype):
         square = jnp.square(deviation.real) + jnp.square(deviation.imag)
@@ -161,8 +162,7 @@ def _moments(
     count = int(np.prod([x.shape[axis] for axis in over]))
     divisor = max(0, count - (1 if correction is None else correction))
     total = jnp.sum(square, over, keepdims=keepdim)
-    # An array divisor: zero of them gives inf or nan, as in eager.
-    variance = total / jnp.asarray(divisor, total.dtype)
+    variance = _means.divided(total, divisor)  # by 0 inf or nan, as in eager
     return variance, mean if keepdim else mean.reshape(variance.shape)
 
 
