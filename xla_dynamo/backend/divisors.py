@@ -63,7 +63,14 @@ def _part(graph: Graph, node: Node) -> None:
 
 
 def _is_single(divisor: Any, quotient: Tensor) -> bool:
-    return divisor.meta["val"].numel() == 1 < quotient.numel() and not quotient.dtype.is_complex
+    """Whether a quotient of real numbers is by one number in the place of several."""
+    if quotient.dtype.is_complex or quotient.numel() == 1:
+        return False
+    while divisor.meta["val"].numel() != 1:
+        if divisor.target not in (aten.expand.default, aten._to_copy.default):
+            return False
+        divisor = divisor.args[0]
+    return True
 
 
 def _has_reciprocal(number: float, dtype: torch.dtype) -> bool:

@@ -98,7 +98,8 @@ _traces: dict[Hashable, Graph | None] = {}
 
 def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
-    key = (function, spec, tuple(leaf_signature(leaf) for leaf in leaves))
+    default = torch.get_default_dtype()
+    key = (function, spec, default, tuple(leaf_signature(leaf) for leaf in leaves))
     if key not in _traces:
         graph = _trace(node, function).graph
         tidy(graph)

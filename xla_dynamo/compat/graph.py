@@ -24,6 +24,7 @@ from xla_dynamo.backend.lowering.registry import draws
 from . import explain, inference
 from .composites import COMPOSITES
 from .forms import scalar_form, without_copy
+from .scalars import HOLDERS
 from .storage import STORED, stored
 from .trie import Number, State, metas_in
 from .values import Meta, Ref, Value, meta
@@ -91,7 +92,7 @@ class Builder:
         if each is not None:
             self._add_foreach(each, state, trace)
             return
-        args, kwargs = self._arguments(state.args, state.kwargs, trace)
+        args, kwargs = self._arguments(op.func, state.args, state.kwargs, state.outputs, trace)
         result = self._emit(op.func, args, kwargs, state.outputs, trace, key)
         self._name(result, state.outputs)
 
@@ -128,14 +129,16 @@ class Builder:
         for i, output in enumerate(state.outputs):
             own = [foreach.element(argument, i, length) for argument in state.args]
             listed, named = foreach.named(each, own)
-            args, kwargs = self._arguments(listed, {**named, **state.kwargs}, trace)
+            args, kwargs = self._arguments(each, listed, {**named, **state.kwargs}, output, trace)
             self._name(self._emit(each, args, kwargs, output, trace, None), output)
 
-    def _arguments(self, args: Any, kwargs: Any, trace: str) -> tuple[Any, Any]:
+    def _arguments(
+        self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str
+    ) -> tuple[Any, Any]:
         """Refs as nodes, numbers as 0-d tensors."""
         metas = [self._meta(ref) for ref in _refs((args, kwargs))]
-        wide = any(m.dtype in (torch.float64, torch.complex128) for m in metas)
         floating = any(m.dtype.is_floating_point or m.dtype.is_complex for m in metas)
+        wide = _is_wide(func, metas, metas_in(outputs), floating)
 
         def node(item: Any) -> Any:
             if type(item) is Ref:
@@ -311,3 +314,12 @@ def _stack_trace(state: State) -> str:
     code, line = state.place
     text = explain.code_line(state.place)
     return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
+
+
+def _is_wide(func: Any, given: Sequence[Meta], outputs: Sequence[Meta], floating: bool) -> bool:
+    """Whether float32 cannot hold the fractions that an op computes with, or gives."""
+    if any(m.dtype in (torch.float64, torch.complex128) for m in (*given, *outputs)):
+        return True
+    if func in HOLDERS and not outputs[0].dtype.is_floating_point:
+        return True  # nor every integer
+    return not floating and torch.get_default_dtype() is torch.float64

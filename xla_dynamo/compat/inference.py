@@ -85,6 +85,7 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
     Raises:
         What eager PyTorch raises.
     """
+    signature = (torch.get_default_dtype(), signature)
     known = _known.get(signature)
     if known is None:
         with lock, interrupts.deferred():

@@ -83,7 +83,9 @@ def _compile_window(
     given = set(dead)
     donated = frozenset(position for position, i in enumerate(inputs) if i in given)
     options = repr(explain.compile_options())
-    key = (window.device, donated, options, structure(builder.graph))
+    # Ops on integers give floats of the default dtype, which no argument tells.
+    dtype = torch.get_default_dtype()
+    key = (window.device, dtype, donated, options, structure(builder.graph))
     run = _runs.get(key)
     watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
     if run is not None:

@@ -77,7 +77,7 @@ def _addcdiv(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
 
 
 def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    return aten.where.self(mask, value, x)
+    return aten.where.self(mask, aten._to_copy.default(value, dtype=x.dtype), x)
 
 
 def _fill(x: Any, value: Any) -> Any:
@@ -136,8 +136,9 @@ SCALARS: dict[Any, tuple[int | str, ...]] = {
     **{op: _FOREACH_POSITIONS[each] for op, each in FOREACH.items() if each in _FOREACH_POSITIONS},
 }
 
-# Filled with a constant 0 or 1, a tensor is one: XLA folds what uses it.
 FILLS = frozenset({aten.fill.Scalar, aten.full.default})
+# Ops whose results hold the number itself.
+HOLDERS = FILLS | {aten.masked_fill.Scalar}
 # Quotients by larger numbers hold them: backend/apart.py has to know which have no reciprocal.
 LARGE = 1 / torch.finfo(torch.float32).tiny
 

@@ -68,6 +68,7 @@ class Window:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.lock = threading.RLock()
+        self.default_dtype = torch.get_default_dtype()
         self.root = State(None, (), 0, 0, None, None)
         self.states = 0
         self.clear()
@@ -160,6 +161,8 @@ class Window:
         One function, although long: it runs for every op of every step.
         """
         scalars, inputs = len(self.scalars), len(self.inputs)
+        if self.state is self.root and torch.get_default_dtype() is not self.default_dtype:
+            self._forget()
         try:
             stamp = self.stamp
             key: list[Any] = [op]
@@ -202,6 +205,12 @@ class Window:
             self.seeds.append(next_seed(self, kwargs))
         self.state = following
         return following.outputs
+
+    def _forget(self) -> None:
+        """Begin a trie for another default dtype, which decides about results and is in no key."""
+        self.default_dtype = torch.get_default_dtype()
+        self.root = self.state = State(None, (), 0, 0, None, None)
+        self.states = 0
 
     def _add_with_numbers(self, key: list[Any], op: Op, args: Any) -> None:
         """Extend a key by the arguments of an op some of whose numbers are inputs."""

@@ -100,7 +100,7 @@ def _signature(node: Node, target: Target) -> Hashable:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     static = tuple(leaf_signature(leaf) for leaf in leaves)
     outputs = tuple(_value_signature(value) for value in output_values(node))
-    return target, node.target, spec, static, outputs
+    return target, node.target, torch.get_default_dtype(), spec, static, outputs
 
 
 def leaf_signature(leaf: Any) -> Hashable:
