@@ -23,7 +23,7 @@ from .fx_graph import call, is_inexact
 
 aten = torch.ops.aten
 
-# Rounded down, they are computed by remainders.
+# A quotient -> the op by a tensor. (Quotients that are rounded down are computed by remainders.)
 _DIVISIONS: dict[Any, Any] = {
     **dict.fromkeys(QUOTIENTS, aten.div.Tensor),
     aten.div.Tensor_mode: aten.div.Tensor_mode,
