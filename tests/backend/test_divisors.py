@@ -55,6 +55,14 @@ def test_quotients_by_numbers_are_those_of_eager(number: float) -> None:
         assert actual.equal(x / number)
 
 
+def test_a_divisor_of_the_cpu_divides_device_tensors_in_a_compiled_program() -> None:
+    x, number = torch.tensor([49.0, 98.0]), torch.tensor(49)
+    compiled = torch.compile(lambda x, number: (x / 49, x / number), backend="xla", fullgraph=True)
+    for actual in compiled(x.to("xla"), number):
+        assert actual.device == torch.device("xla:0")
+        assert actual.cpu().equal(x / 49)
+
+
 @pytest.mark.parametrize("columns", [41, 49])
 def test_ones_are_normalized_to_zeros(columns: int) -> None:
     x = torch.ones(2, columns)

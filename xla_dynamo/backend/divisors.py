@@ -93,7 +93,7 @@ def _hide(graph: Graph, node: Node, divisor: Any) -> None:
     numerator = numerator.args[0] if is_spread else numerator
     shape = list(numerator.meta["val"].shape if is_spread else value.shape)
     with graph.inserting_before(node):
-        filled = _filled(graph, divisor, numerator, shape, value.dtype)
+        filled = _filled(graph, divisor, numerator, shape, value)
         hidden = call(graph, torch.ops.xla_dynamo.apart.default, filled)
         quotient = call(graph, _DIVISIONS[node.target], numerator, hidden, **node.kwargs)
         quotient.meta = {**node.meta, "val": quotient.meta["val"]}
@@ -103,13 +103,14 @@ def _hide(graph: Graph, node: Node, divisor: Any) -> None:
     graph.erase_node(node)
 
 
-def _filled(
-    graph: Graph, number: Any, like: Node, shape: Sequence[int], dtype: torch.dtype
-) -> Node:
-    """`number`, one or a node of one element, in a shape and a dtype."""
+def _filled(graph: Graph, number: Any, like: Node, shape: Sequence[int], quotient: Tensor) -> Node:
+    """`number`, one or a node of one element, in a shape, with the dtype and device of another."""
+    options = {"dtype": quotient.dtype, "device": quotient.device}
     if not isinstance(number, Node):
         like = call(graph, aten.expand.default, like, shape)
-        return call(graph, aten.full_like.default, like, number, dtype=dtype)
-    if number.meta["val"].dtype != dtype:
-        number = call(graph, aten._to_copy.default, number, dtype=dtype)
+        return call(graph, aten.full_like.default, like, number, **options)
+    value: Tensor = number.meta["val"]
+    # A tensor without dimensions may be on a CPU where the quotient is not.
+    if (value.dtype, value.device) != tuple(options.values()):
+        number = call(graph, aten._to_copy.default, number, **options)
     return call(graph, aten.expand.default, number, shape)

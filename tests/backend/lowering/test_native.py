@@ -80,9 +80,7 @@ CALLS: dict[Any, Callable[[Make], Calls]] = {
     ],
     aten.select.int: lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 2)],
     aten.sum.dim_IntList: lambda t: [*_reductions(t), (t(0, 3), [0])],
-    **dict.fromkeys(
-        (aten.mean.dim, aten.amax.default, aten.amin.default), lambda t: _reductions(t)
-    ),
+    **dict.fromkeys((aten.amax.default, aten.amin.default), lambda t: _reductions(t)),
     aten.addmm.default: lambda t: [(t(5), t(3, 4), t(4, 5)), (t(3, 5), t(3, 4), t(4, 5))],
     aten.squeeze.dim: lambda t: [(t(1, 3, 1), 0), (t(1, 3, 1), 1), (t(3, 1), -1)],
     aten.constant_pad_nd.default: lambda t: [
