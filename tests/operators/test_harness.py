@@ -133,6 +133,28 @@ def test_rounding_is_what_is_as_near_to_float64_as_eager() -> None:
     assert not is_rounding(torch.tensor([float("nan"), 0.0]), want, truth)
 
 
+def test_rounding_is_what_a_unit_in_the_last_place_of_the_inputs_changes() -> None:
+    truth = torch.tensor([1.0], dtype=torch.float64)
+    near = [truth + 5e-5, truth + 3e-6]
+    assert is_rounding(torch.tensor([1 + 1e-4]), torch.tensor([1.0]), truth, near)
+    assert not is_rounding(torch.tensor([1 + 1e-4]), torch.tensor([1.0]), truth)
+    # Beside a step nothing is in proportion.
+    for beside in ([truth + 1, truth], [truth + 1, truth + 1]):
+        assert not is_rounding(torch.tensor([2.0]), torch.tensor([1.0]), truth, beside)
+
+
+@pytest.mark.parametrize("op", ["sin", "nn.functional.linear"])
+def test_a_gradient_beyond_rounding_is_wrong(op: str) -> None:
+    def door(function: Function) -> Function:
+        def scaled(leaf: torch.Tensor) -> torch.Tensor:
+            return leaf.detach() + (leaf - leaf.detach()) * 1.01 if leaf.requires_grad else leaf
+
+        return lambda found: pytree.tree_map_only(torch.Tensor, scaled, function(found))
+
+    assert outcome_of(Case(op, "float32", "backward"), eager, 4).outcome == "right"
+    assert outcome_of(Case(op, "float32", "backward"), door, 4).outcome == "wrong"
+
+
 def test_elements_that_share_memory_have_gradients_of_their_own() -> None:
     host, grad = torch.ones(2, 3, requires_grad=True), torch.randn(2, 3)
     laid = _Laid.apply(host, (1, 0))

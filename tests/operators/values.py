@@ -87,14 +87,17 @@ def _differentiable(tree: Any) -> list[torch.Tensor]:
 
 
 def _cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Random, and the same for a sample wherever it stands in a group."""
+    """Random, and the same for a sample wherever it stands in a group, and for wider dtypes."""
     generator = torch.Generator().manual_seed(1)
-    return [
-        torch.randn(out.shape, dtype=out.dtype, generator=generator)
-        if out.layout is torch.strided
-        else torch.ones_like(out)
-        for out in outputs
-    ]
+
+    def draw(out: torch.Tensor) -> torch.Tensor:
+        if out.layout is not torch.strided:
+            return torch.ones_like(out)
+        # The numbers that are drawn depend on the dtype.
+        drawn = torch.complex64 if out.dtype.is_complex else torch.float32
+        return torch.randn(out.shape, dtype=drawn, generator=generator).to(out.dtype)
+
+    return [draw(out) for out in outputs]
 
 
 def assert_same(actual: Any, expected: Any) -> None:
