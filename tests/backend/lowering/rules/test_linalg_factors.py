@@ -111,6 +111,17 @@ def test_matrix_exp_of_matrices_of_very_different_norms():
     assert run(aten.linalg_matrix_exp.default, torch.full((2, 2), float("nan"))).isnan().all()
 
 
+def test_matrix_exp_in_float32_is_no_less_accurate_than_eagers():
+    a = 18 * torch.rand(100, 5, 5) - 9
+    truth = torch.linalg.matrix_exp(a.double())
+
+    def error(answer):
+        return ((answer - truth).norm(dim=(1, 2)) / truth.norm(dim=(1, 2))).mean()
+
+    ours = run(aten.linalg_matrix_exp.default, a)
+    assert error(ours) < error(torch.linalg.matrix_exp(a))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_matrix_exp_of_16_bit_floats_is_computed_in_float32(dtype):
     a = torch.randn(3, 4, 4).to(dtype)
