@@ -57,11 +57,11 @@ page is generated: `make operators` runs the sweep and rewrites it.
 Where one mark stands alone, it is of torch.compile, and of lazy tensors too where they were run
 (the counts say for which dtypes).
 
-Right also means: within the default bounds of the same operator in float64, or as near to it as
-eager is, by a factor of four (two orders of adding float32 numbers differ by rounding); drawn from
-the same distribution (random operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype
-and strides (`empty` and its kin); an equally valid answer (eigenvectors,
-singular vectors: checked by what they reconstruct).
+Right also means: within the default bounds of the same operator in float64, or as near to it, by a
+factor of four, as eager is, or as the answer to inputs that are changed in the last place (two
+orders of adding float32 numbers differ by rounding); drawn from the same distribution (random
+operators; two-sample Kolmogorov-Smirnov tests); the same shape, dtype and strides (`empty` and its
+kin); an equally valid answer (eigenvectors, singular vectors: checked by what they reconstruct).
 
 `lowered by` says who lowers the operator's own aten op. `via`: PyTorch makes other ops of it, by
 decomposition or because it is a function of several; those, and who lowers them. `no op`: nothing
