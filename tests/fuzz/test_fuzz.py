@@ -236,6 +236,21 @@ FOUND = {
         ("z", "x"),
         gradient=True,
     ),
+    "another part of what backward saves is overwritten": Program(
+        (
+            "x = torch.tensor([3.0, -2.0], dtype=torch.float64, device=device)",
+            "y = x[0]",
+            "z = x[1:]",
+            "w = torch.tensor([1.0, 5.0], dtype=torch.float64, device=device).requires_grad_()",
+        ),
+        (
+            "v = F.threshold(y, 1.0, 0)",
+            "z.relu_()",
+            "u = torch.var(torch.clamp(w, max=v), dim=[], correction=0)",
+        ),
+        ("u", "z"),
+        gradient=True,
+    ),
     "a tensor that is returned twice": Program(
         ("x = torch.ones(2, dtype=torch.float64, device=device).requires_grad_()",),
         ("y = x * 2", "z = y.to(torch.float64)", "w = y.detach()"),

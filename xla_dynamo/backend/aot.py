@@ -20,6 +20,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
 from torch.fx import GraphModule, Node
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import CheckpointPolicy
 
 from . import fx_graph, recapture
@@ -124,19 +125,30 @@ def compile(
 def _keep_overwritten(joint: GraphModule) -> None:
     """Let backward save a copy of an argument that the call changes, never the argument itself.
 
-    Autograd refuses a saved tensor into which AOTAutograd writes after the graph has run.
+    Autograd refuses a saved tensor into which AOTAutograd writes after the graph has run. It counts
+    writes by storage: other parts of one are refused too.
     """
     placeholders = fx_graph.placeholders(joint.graph)
     described = joint.graph.output_node().meta.get("desc") or ()
     changed = [getattr(output, "mutated_input", None) for output in described]
+    storages = {
+        _storage(argument)
+        for argument in placeholders
+        if argument.meta.get("desc") is not None and argument.meta["desc"] in changed
+    }
     for argument in placeholders:
-        if argument.meta.get("desc") is None or argument.meta["desc"] not in changed:
+        if not storages or _storage(argument) not in storages:
             continue
         with joint.graph.inserting_after(placeholders[-1]):
             copy = joint.graph.call_function(torch.ops.aten.clone.default, (argument,))
         copy.meta = {**argument.meta, "recompute": CheckpointPolicy.MUST_SAVE}
         argument.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)
     joint.recompile()
+
+
+def _storage(argument: Node) -> StorageWeakRef | None:
+    value = argument.meta["val"]
+    return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
 
 
 def _keep_compared(joint: GraphModule, forward_outputs: int) -> None:
