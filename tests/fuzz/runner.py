@@ -112,7 +112,7 @@ def _same_without_xla(program: Program, door: str, actual: Outcome) -> bool:
 
 def _declines(actual: Outcome) -> bool:
     """Whether the lazy door says that it cannot do what eager does, and what to do."""
-    return isinstance(actual, RuntimeError) and " on an xla device " in str(actual)
+    return isinstance(actual, RuntimeError) and " on an xla device" in str(actual)
 
 
 def _loses_gradients(actual: Outcome) -> bool:

@@ -105,8 +105,15 @@ def test_wrong_numbers_are_found(door: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert check([raising], door) == []
 
 
-def test_an_error_that_says_what_to_do_is_counted() -> None:
-    program = Program((PRELUDE,), ("y = x.unfold(0, 1, 1)", "y.detach().mul_(2)"), ("y",))
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("y = x.unfold(0, 1, 1)", "y.detach().mul_(2)"),
+        ("z = x[None] * 2", "y = z[:]", "z.t_()"),
+    ],
+)
+def test_an_error_that_says_what_to_do_is_counted(steps: tuple[str, ...]) -> None:
+    program = Program((PRELUDE + ".requires_grad_()",), steps, ("y",))
     tally = Tally()
     assert check([program], "lazy", tally) == []
     assert tally.declined == 1
