@@ -171,6 +171,18 @@ def test_what_rounding_decides_is_no_disagreement() -> None:
     assert compare(program, wrong, seen, tally) is not None
 
 
+def test_the_sign_of_a_zero_that_a_product_gives_is_rounding() -> None:
+    """Eager's own kernels differ in it; elementwise, the sign of a zero counts."""
+    inputs = ("x = torch.full((2, 1, 3), -0.0, dtype=torch.float64, device=device)",)
+    ones = "y = torch.ones((2, 4, 1), dtype=x.dtype, device=x.device)"
+    for step, alike in (("z = y @ x", True), ("z = y * x[:, :1]", False)):
+        program = Program(inputs, (ones, step, "w = torch.atan2(z, z)"), ("z", "w"))
+        (seen,) = eager([program])
+        zero = -seen.results[0]
+        other = Seen([zero, zero.atan2(zero)], seen.inputs, [])
+        assert (compare(program, other, seen, Tally()) is None) == alike
+
+
 def test_memory_that_is_not_shared_is_a_disagreement() -> None:
     step = "y = x.view(-1) if not torch.compiler.is_compiling() else x.view(-1).clone()"
     program = Program((PRELUDE,), (step,), ("y",))
