@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -152,6 +153,19 @@ def test_conversions(dtype: torch.dtype) -> None:
     check(aten._to_copy.default, x, dtype=dtype)
     check(aten._to_copy.default, x.to(dtype), dtype=torch.float32)
     check(aten.copy.default, x.to(dtype), torch.tensor([3]))
+
+
+@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16]
+)
+def test_floats_out_of_range_wrap(source: torch.dtype, dtype: torch.dtype) -> None:
+    """-1.0 is 255 in uint8; what is no integer of 32 or 64 bits is the least of them."""
+    numbers = [-4.3, -0.5, 255.9, 256, -300, 300, 70000, 2**31, -(2**31), 2**32 + 257, 1e10, -1e10]
+    numbers += [2.0**62, 2.0**63, -(2.0**63), 1e19, math.nan, math.inf, -math.inf]
+    x = torch.tensor(numbers, dtype=torch.float64).to(source)
+    check(aten._to_copy.default, x, dtype=dtype)
+    check(aten.copy.default, torch.zeros(len(x), dtype=dtype), x)
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex")

@@ -66,7 +66,7 @@ def compute(
 
 
 def cast(operand: Any, dtype: np.dtype) -> jax.Array:
-    """`operand` in `dtype`; Python integers wrap as PyTorch's do, and complex loses its phase."""
+    """`operand` in `dtype`; integers wrap as PyTorch's do, and complex loses its phase."""
     if is_array(operand):
         if np.iscomplexobj(operand) and not np.issubdtype(dtype, np.complexfloating):
             operand = operand != 0 if dtype == np.bool_ else jnp.real(operand)
@@ -74,9 +74,26 @@ def cast(operand: Any, dtype: np.dtype) -> jax.Array:
             # Not a conversion: XLA makes x * converted mask a choice of x or 0, even for inf.
             one, zero = np.ones((), dtype), np.zeros((), dtype)
             return jnp.where(operand, one, zero)
+        if is_inexact(operand.dtype) and jnp.issubdtype(dtype, jnp.integer):
+            return _truncated(operand, dtype)
         return operand.astype(dtype)
     with np.errstate(all="ignore"):
         return jnp.asarray(np.asarray(operand).astype(dtype))
+
+
+def _truncated(x: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Floats as integers: the low bits of a wider signed integer, or of its least if out of range.
+
+    XLA saturates. PyTorch goes through int64 to uint8, so that -1.0 is 255 on every platform, and
+    gives what the platform does for other dtypes (c10/util/TypeCast.h): this is x86, like NumPy.
+    """
+    if dtype == np.uint64:
+        return jnp.where(x < 0, x.astype(np.int64).astype(dtype), x.astype(dtype))
+    x = x if x.dtype == np.float64 else x.astype(np.float32)
+    is_long = dtype in (np.int64, np.uint32) or (dtype == np.uint8 and x.dtype == np.float64)
+    wide = np.iinfo(np.int64 if is_long else np.int32)
+    is_inside = jnp.abs(x) < 2.0 ** (wide.bits - 1)
+    return jnp.where(is_inside, x.astype(wide.dtype), wide.dtype.type(wide.min)).astype(dtype)
 
 
 def is_array(operand: Any) -> bool:
