@@ -125,6 +125,18 @@ def test_results_and_gradients_around_an_unknown_op_are_eagers_tensors() -> None
     assert fallbacks() == {"fallback.xla_dynamo_test::twice": 2}
 
 
+def test_control_flow_runs_on_the_cpu_and_is_counted() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 3, lambda x: x + 1, lambda x: x - 1, (x * 2,)).sin()
+
+    compiled = torch.compile(program, backend="xla", fullgraph=True)
+    x = torch.arange(4.0)
+    with pytest.warns(xla_dynamo.FallbackWarning, match="cond at .*no lowering"):
+        assert_same(compiled(x), program(x))
+    assert_same(compiled(-x), program(-x))
+    assert fallbacks() == {"fallback.higher_order::cond": 2}
+
+
 def test_unknown_op_is_an_error_if_asked_for() -> None:
     compiled = torch.compile(around_custom_op, backend="xla", options={"fallback": "error"})
     with pytest.raises(Exception, match=r"xla_dynamo_test\.twice\.default at .*fallback") as raised:

@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 from . import culprits, fx_graph, metrics
 from .host_steps import is_host_step
-from .lowering.bodies import op_of
 from .partition import Eager, Segment
+from .refusals import counter_of
 
 Run = Callable[[list[Any]], Sequence[Any]]
 
@@ -117,9 +117,8 @@ def _run_eagerly(
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     position = {source: i for i, source in enumerate(inputs)}
     target: Any = node.target
-    schema = getattr(op_of(node), "_schema", None)
     is_step = is_host_step(node)
-    counter = f"fallback.{schema.name}" if schema and not is_step else None
+    counter = counter_of(node)
     number = node.meta.get("number")
     # A step of the host takes memory as it is.
     declared = [None if is_step else node.meta.get("val") for node in inputs]

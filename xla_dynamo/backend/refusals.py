@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.fx import Graph, Node
 
 from xla_dynamo.errors import UnsupportedOp
@@ -49,6 +50,17 @@ def report(refused: dict[Node, str], options: Options) -> None:
             "use another op, or add a lowering (CONTRIBUTING.md).",
             metrics.FallbackWarning,
         )
+
+
+def counter_of(node: Node) -> str | None:
+    """What counts the runs of a node on the CPU; None if it is no op, or computes nothing."""
+    op = op_of(node)
+    if is_host_step(node) or _is_check(node):
+        return None
+    if isinstance(op, HigherOrderOperator):
+        return f"fallback.higher_order::{op.name()}"
+    schema = getattr(op, "_schema", None)
+    return f"fallback.{schema.name}" if schema else None
 
 
 def _is_check(node: Node) -> bool:

@@ -22,6 +22,7 @@ from xla_dynamo.backend.runtime import resident
 
 from . import execute, functional, lazy, reads  # noqa: F401  (reads fills HANDLERS)
 from .composites import register_composites
+from .control_flow import register_control_flow
 from .factories import register_factories
 from .fourier import register_fourier
 from .inplace import register_inplace
@@ -61,6 +62,7 @@ def install() -> None:
     primitives = torch.library.Library("prims", "IMPL", "AutogradXLA")
     _libraries.append(primitives)
     register_primitives(primitives)
+    register_control_flow()
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
     )
