@@ -43,6 +43,7 @@ def install() -> None:
     _allow_fused()
     _backward_in_any_thread()
     _in_place_inside_transforms()
+    _views_in_inference_mode()
     _no_host_addresses()
     _load_to_device()
     _default_platform()
@@ -160,6 +161,20 @@ def _in_place_inside_transforms() -> None:
         for kind in ("grad", "jvp"):
             attribute = f"_{kind}_{name}_nesting"
             _replace(owner, attribute, first(tell, getattr(owner, attribute)))
+
+
+def _views_in_inference_mode() -> None:
+    """torch.inference_mode() turns gradients off, and no more.
+
+    In that mode functionalization makes no view of a tensor from outside it, such as a parameter:
+    "Cannot set version_counter for inference tensor".
+    """
+
+    def enter(self: Any) -> None:
+        self._inference_mode_context = torch.no_grad() if self.mode else torch.enable_grad()
+        self._inference_mode_context.__enter__()
+
+    _replace(torch.inference_mode, "__enter__", enter)
 
 
 def _no_host_addresses() -> None:
