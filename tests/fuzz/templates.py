@@ -11,8 +11,8 @@ images that are interpolated, for the same reason, and what var_mean takes (eage
 infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and nobody
 asks for the bits or the sign of one. Nothing is written to memory that a step reads through another
 view, or that is there twice, or that eager only warns of. An empty tensor's strides, which PyTorch
-infers wrongly, decide about no view. Gradients of kthvalue and topk are not taken: which of several
-equal elements gets them is open. Activations made of pieces see no nan, and softshrink loses the signs
+infers wrongly, decide about no view. Gradients of kthvalue and topk are not taken: which of equal
+elements gets them is open. Activations made of pieces see no nan, and softshrink loses the signs
 of its zeros: those depend on the place of the element in eager. Infinities do not become the
 largest numbers: sums of their products are infinite or nan by the order of adding.
 """
