@@ -311,6 +311,15 @@ def test_gradients_of_real_fourier_transforms(dim: int, written: bool) -> None:
     assert_lockstep(chain, X.clone().requires_grad_(), given, **EXACT)
 
 
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 2, 3)])
+def test_gradients_of_linear_with_a_vector_of_weights(shape: tuple[int, ...]) -> None:
+    def gradients(x: Tensor, weight: Tensor) -> list[Tensor]:
+        y = nn.functional.linear(x, weight)
+        return [y, *torch.autograd.grad(y.square().sum(), (x, weight))]
+
+    assert_lockstep(gradients, torch.rand(shape).requires_grad_(), torch.rand(3).requires_grad_())
+
+
 @pytest.mark.parametrize(("features", "rows"), [(0, 3), (4, 0), (0, 0)])
 @pytest.mark.parametrize("outputs", [0, 2])
 def test_gradients_of_linear_layers_without_elements(

@@ -22,7 +22,8 @@ from .values import Leaf
 
 aten = torch.ops.aten
 
-_WHOLE = (aten.linear.default, aten.matmul.default)
+_LINEAR = aten.linear.default
+_WHOLE = (_LINEAR, aten.matmul.default)
 
 
 def _taken_apart(op: Any) -> Callable[..., Any]:
@@ -87,6 +88,7 @@ def _whole_if_possible(op: Any, keep: Callable[[Any, Any], Any]) -> Callable[...
         # The gradients of the whole op are for real numbers and reverse mode; tracers want parts.
         if (
             x.is_complex()
+            or (op is _LINEAR and args[1].dim() != 2)  # a vector of weights: the sum of products
             or forward_ad._current_level >= 0
             or not functional.is_functional(x)
             or type(functional.unwrapped(x)) is not Leaf
