@@ -2,19 +2,20 @@
 
 A step is drawn with equal odds from the tables of its family. A template without `=` at its start
 gives a new tensor; those of WRITES change tensors that exist. Integer divisors are kept from zero,
-and float numbers in the range of the integers that they become: there eager's answer is defined.
-Ties among sorted values are sorted stably, for the same reason. Left out is what eager itself gets
-wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6; polygamma(1), of
-which it has nine digits; medians over elements that share memory. Finite are images and weights of
-convolutions (whether a pad of zeros takes part in a product with infinity is up to the kernel),
-images that are interpolated, for the same reason, and what var_mean takes (eager's mean of an
-infinity is nan or not by its place); no nan is in what searchsorted searches by halves, and nobody
-asks for the bits or the sign of one. Nothing is written to memory that a step reads through another
-view, or that is there twice, or that eager only warns of. An empty tensor's strides, which PyTorch
-infers wrongly, decide about no view. Gradients of kthvalue and topk are not taken: which of equal
-elements gets them is open. Activations made of pieces see no nan, and softshrink loses the signs
-of its zeros: those depend on the place of the element in eager. Infinities do not become the
-largest numbers: sums of their products are infinite or nan by the order of adding.
+and float numbers in the range of an int32, if they become integers: there eager's answer is that of
+every platform. Ties among sorted values are sorted stably, for the same reason. Left out is what
+eager itself gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6;
+polygamma(1), of which it has nine digits; medians over elements that share memory. Finite are
+images and weights of convolutions (whether a pad of zeros takes part in a product with infinity is
+up to the kernel), images that are interpolated, for the same reason, and what var_mean takes
+(eager's mean of an infinity is nan or not by its place); no nan is in what searchsorted searches by
+halves, and nobody asks for the bits or the sign of one. Nothing is written to memory that a step
+reads through another view, or that is there twice, or that eager only warns of. An empty tensor's
+strides, which PyTorch infers wrongly, decide about no view. Gradients of kthvalue and topk are not
+taken: which of equal elements gets them is open. Activations made of pieces see no nan, and
+softshrink loses the signs of its zeros: those depend on the place of the element in eager.
+Infinities do not become the largest numbers: sums of their products are infinite or nan by the
+order of adding.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MATHS = (
     "sin cos tan tanh sinh cosh exp exp2 expm1 sigmoid erf erfc atan asinh sinc floor ceil round "
     "trunc deg2rad frac"
 )
-_ACTIVATIONS = "gelu silu softplus leaky_relu logsigmoid mish softsign tanhshrink"
+_ACTIVATIONS = "silu softplus leaky_relu logsigmoid mish softsign tanhshrink"
 _PIECEWISE = "elu celu selu hardtanh relu6 hardswish hardshrink"
 _OF_POSITIVE = "sqrt rsqrt log log2 log10 log1p reciprocal lgamma digamma acosh i0"
 
@@ -33,6 +34,7 @@ UNARY = [
     *(f"torch.{name}({{x}})" for name in _MATHS.split()),
     *(f"F.{name}({{f}})" for name in _ACTIVATIONS.split()),
     *(f"F.{name}({{f}}.nan_to_num(0, inf, -inf))" for name in _PIECEWISE.split()),
+    "F.gelu({f}.double())",  # eager's float32 kernel has nan for infinities
     "F.softshrink({f}.nan_to_num(0, inf, -inf)) + 0",
     "torch.nan_to_num({x}, 2, 7, -7)",
     *(f"torch.{name}({{x}}.abs() + {{p}})" for name in _OF_POSITIVE.split()),
@@ -45,10 +47,10 @@ UNARY = [
     "{n} << {small}",
     "{n} >> {small}",
     "{x}.to({dtype_up})",
-    "{x}.nan_to_num().clamp(0, 100).to({dtype})",
+    "{x}.nan_to_num().clamp(-1000, 1000).to({dtype})",
     "{x}.nan_to_num().clamp(-100, 100).long()",
     "{x}.bool()",
-    "{x}.nan_to_num().clamp(0, 100).type_as({y})",
+    "{x}.nan_to_num().clamp(-1000, 1000).type_as({y})",
 ]
 
 BINARY = [
