@@ -44,6 +44,7 @@ WRITES: dict[str, Callable[[Tensor], object]] = {
     "fill_ of twice the same": lambda x: x[:, :1].expand(3, 4).fill_(1.0),
     "zero_ of twice the same": lambda x: x.unsqueeze(0).expand(2, 3, 2).zero_(),
     "copy_": lambda x: x.expand_as(x).copy_(torch.ones(3, 2)),
+    "copy_ of itself": lambda x: [y.copy_(y) for y in [x[:, :1].expand(3, 4)]],
     "more dimensions": lambda x: x.expand(1, 3, 2).mul_(0),
     "a row": lambda x: x[:, :1].expand(3, 2)[:, 0].fill_(1.0),
     "erf_ of a part": lambda x: x.expand(4, 3, 2)[2].erf_(),

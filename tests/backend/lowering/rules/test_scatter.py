@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 import torch
 from opinfo_rules import check_samples
-from rule_harness import check, run
-
-from xla_dynamo.backend.lowering.registry import Unsupported
+from rule_harness import check
 
 aten = torch.ops.aten
 X = torch.arange(60.0).reshape(3, 4, 5)
@@ -50,10 +48,42 @@ def test_index_put_by_mask(indices: list[Any], shape: tuple[int, ...], accumulat
     check(aten.index_put.default, X, indices, torch.randn(shape), accumulate)
 
 
-def test_two_masks_are_refused() -> None:
-    mask = torch.tensor([True, False, True])
-    with pytest.raises(Unsupported, match="boolean mask"):
-        run(aten.index_put.default, X, [mask, ROWS[:2]], torch.tensor(1.0))
+M3, M4 = torch.tensor([True, False, True]), torch.tensor([True, False, True, True])
+ONE = torch.tensor([False, True, False])
+M34 = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(
+    ("indices", "shape"),
+    [
+        ([M3, torch.tensor([1, -1])], (2, 5)),
+        ([M3, torch.tensor([1, -1])], ()),
+        ([M3, torch.tensor([1, 3]), torch.tensor([0])], (2,)),
+        ([M3, torch.tensor(2)], (1,)),
+        ([M3, torch.tensor(2)], (2, 1)),
+        ([M3, torch.tensor([[0], [3]])], (2, 2, 5)),
+        ([M3, torch.tensor([[0], [3]])], (5,)),
+        ([M3, None, torch.tensor([4, 0])], (2, 4)),
+        ([M3, None, torch.tensor(4)], (4,)),
+        ([torch.tensor([2, 0, 1]), M4], (3, 5)),
+        ([torch.tensor(2), M4], (5,)),
+        ([torch.tensor(-1), M4, torch.tensor([[1], [2]])], (2, 3)),
+        ([ONE, torch.tensor([3, 0, 2])], (3, 5)),
+        ([ONE, M4], (3, 5)),
+        ([ONE, M4], ()),
+        ([M3 & False, M4 & False | (torch.arange(4) == 1)], ()),
+        ([M3 & False, torch.tensor([1])], (5,)),
+        ([M34, torch.tensor([0, 4, 2])], (3,)),
+        ([M34, torch.tensor(3)], ()),
+        ([M3.byte(), torch.tensor(2)], ()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+def test_index_put_by_masks_among_other_indices(
+    indices: list[Any], shape: tuple[int, ...], accumulate: bool
+) -> None:
+    check(aten.index_put.default, X, indices, torch.randn(shape), accumulate)
 
 
 def test_unsafe_masked_index_put_accumulate() -> None:

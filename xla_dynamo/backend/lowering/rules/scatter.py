@@ -7,6 +7,7 @@ Sums of 16-bit floats accumulate in float32, as in eager.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 from jax import lax
 
 from ..dtypes import accumulation
-from ..registry import Unsupported, lower
+from ..registry import lower
 from ._dims import along, at_least_1d, axis
 from ._promotion import cast, is_inexact
 from .indexing import Indices, advanced_key, clamped, element_wise, is_mask, joined, narrowed
@@ -185,7 +186,8 @@ def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: b
     """index_put by one boolean mask: a select; the k-th True takes the k-th row of `values`."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) > 1:
-        raise Unsupported("a boolean mask beside other indices: the number of elements is data")
+        key = _positions(x, indices, values)
+        return _update(x, key, values, "add" if accumulate else None, mode="drop")
     dim, mask = given[0]
     mask = mask.astype(np.bool_)
     trailing = x.shape[dim + mask.ndim :]
@@ -202,7 +204,56 @@ def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: b
     return jnp.where(mask.reshape(*mask.shape, *(1 for _ in trailing)), put, x)
 
 
-def _update(x: jax.Array, key: Any, values: jax.Array, reduction: str | None) -> jax.Array:
+def _positions(x: jax.Array, indices: Indices, values: jax.Array) -> tuple[Any, ...]:
+    """The key with masks among other indices as the positions of what is true.
+
+    How many that is, the shapes of the others or of `values` say; else there are as many as there
+    can be, those that are too many out of range. One position goes with all of the others.
+    """
+    masks = [index.astype(np.bool_) for index in indices if index is not None and is_mask(index)]
+    length = _length(x, indices, values)
+    size = max(mask.size for mask in masks) if length is None else length
+    counts = [jnp.sum(mask, dtype=np.int32) for mask in masks]
+    most = functools.reduce(jnp.maximum, counts)
+    total = jnp.where(functools.reduce(jnp.minimum, counts) > 0, most, 0)
+    is_there = jnp.arange(size) < (total if length is None else size)
+    key: list[Any] = []
+    for index in indices:
+        if index is None or not is_mask(index):
+            key.append(slice(None) if index is None else index)
+            continue
+        mask, count = masks.pop(0), counts.pop(0)
+        outside = x.shape[len(key)]
+        for place in jnp.nonzero(mask, size=size, fill_value=outside):
+            place = jnp.where(count == 1, place[:1], place)
+            key.append(jnp.where(is_there, place, outside) if size else place)
+    return tuple(key)
+
+
+def _length(x: jax.Array, indices: Indices, values: jax.Array) -> int | None:
+    """How many elements of masks are true, as shapes say that only go with that many."""
+    spans = [1 if index is None or not is_mask(index) else index.ndim for index in indices]
+    dims = [
+        dim
+        for at, index in enumerate(indices)
+        for dim in range(sum(spans[:at]), sum(spans[: at + 1]))
+        if index is not None
+    ]
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    after = x.ndim - dims[-1] - 1 if together else x.ndim - len(dims)
+    axis_ = values.ndim - after - 1
+    lengths = [i.shape[-1] for i in indices if i is not None and i.ndim and not is_mask(i)]
+    lengths += [values.shape[axis_]] if axis_ >= 0 else []
+    return next((length for length in lengths if length != 1), None)
+
+
+def _update(
+    x: jax.Array,
+    key: Any,
+    values: jax.Array,
+    reduction: str | None,
+    mode: str = "promise_in_bounds",
+) -> jax.Array:
     """x[key] = values, or the like with a reduction named as in jax's `.at`."""
     dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
     name = _on_dtype(reduction, dtype) or "set"
@@ -210,10 +261,11 @@ def _update(x: jax.Array, key: Any, values: jax.Array, reduction: str | None) ->
 
     def write(target: jax.Array, key: Any, wrap: bool) -> jax.Array:
         method = getattr(target.astype(dtype).at[narrowed(target, key)], name)
-        written = method(values, mode="promise_in_bounds", wrap_negative_indices=wrap)
+        written = method(values, mode=mode, wrap_negative_indices=wrap)
         return written.astype(x.dtype).reshape(x.shape)
 
-    one = joined(x, key)
+    # What is out of range in one dimension would be in range of the joined one.
+    one = joined(x, key) if mode == "promise_in_bounds" else None
     if one is None:
         return write(x, key, True)
     return lax.platform_dependent(
