@@ -57,6 +57,14 @@ def test_polygamma(n: int) -> None:
     check(aten.polygamma.default, n, torch.arange(1, 5))
 
 
+def test_zeta_far_below_zero() -> None:
+    """Eager adds up all terms from there on."""
+    q = torch.tensor([-999.5, -1000.3, -1003.0, -12000.25, -1e5 + 0.3], dtype=torch.float64)
+    for order in (2.0, 3.0, 7.0):
+        check(aten.special_zeta.default, torch.full_like(q, order), q)
+        check(aten.polygamma.default, int(order), q)
+
+
 def test_zeta() -> None:
     s = torch.tensor([0.5, 1.0, 2.0, 3.5, 12.0, 2.0, 2.5, 3.0], dtype=torch.float64)
     q = torch.tensor([1.0, 2.0, 0.3, 5.0, 1.0, -3.0, -1.5, -1.5], dtype=torch.float64)

@@ -90,10 +90,14 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     """Hurwitz's zeta by Cephes' algorithm, as in eager: lax.zeta is wrong for negative q."""
     x, q = jnp.broadcast_arrays(x, q)
     tolerance = 1.1102230246251565e-16
+    # Eager adds up all terms from a negative q on; those far from zero are a difference of tails.
+    skipped = jnp.maximum(jnp.floor(-q) - 1000, 0)
+    near = q + skipped
+    sign = jnp.where(x % 2 == 0, 1, -1).astype(x.dtype)
+    far = jnp.where(skipped > 0, sign * (_tail(x, 1 - near) - _tail(x, 1 - q)), 0)
 
     def unfinished(state: tuple[jax.Array, ...]) -> jax.Array:
-        step, active = state[0], state[4]
-        return jnp.any(active) & (step < 10_000)
+        return jnp.any(state[4])
 
     def add_term(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         step, a, b, total, active, converged = state
@@ -105,7 +109,8 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
         return step + 1, a, b, total, active, converged
 
     none = jnp.zeros(x.shape, np.bool_)
-    start = (jnp.int32(0), q, jnp.zeros_like(q), lax.pow(q, -x), ~none & ~jnp.isnan(x + q), none)
+    active = ~jnp.isnan(x + near)
+    start = (jnp.int32(0), near, jnp.zeros_like(q), lax.pow(near, -x), active, none)
     _, w, b, total, _, converged = lax.while_loop(unfinished, add_term, start)
     corrected = total + b * w / (x - 1) - b / 2
     rising = jnp.ones_like(x)
@@ -115,10 +120,16 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
         corrected = corrected + rising * b / denominator
         rising = rising * (x + 2 * k + 1)
         b = b / w
-    result = jnp.where(converged, total, corrected)
+    result = jnp.where(converged, total, corrected) + far
     pole = (x == 1) | (~(x < 1) & (q <= 0) & (q == jnp.floor(q)))
     undefined = (x < 1) | ((q <= 0) & (x != jnp.floor(x))) | jnp.isnan(x) | jnp.isnan(q)
     return jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, result))
+
+
+def _tail(x: jax.Array, q: jax.Array) -> jax.Array:
+    """Hurwitz's zeta of a large q, by the first terms of Euler and Maclaurin."""
+    power = lax.pow(q, -x)
+    return power * (q / (x - 1) + 0.5 + x / (12 * q))
 
 
 def _incomplete_gamma(
