@@ -53,6 +53,8 @@ def link(
             _check(operation)
             if operation.name in _PRODUCTS:
                 _set_precision(operation, precision)
+            elif operation.name == "stablehlo.reduce_window":
+                _hide_start(operation)
     return module
 
 
@@ -114,6 +116,30 @@ def _check(operation: Any) -> None:
         raise CompileError(
             f"{operation.name} is left in the program after lowering, at {operation.location}"
         )
+
+
+def _hide_start(window: Any) -> None:
+    """Keep XLA from making multiples of a running sum of equal constants.
+
+    Its AlgebraicSimplifier (HandleReduceWindow, seen in jaxlib 0.10.2) looks for the constant
+    beyond conversions, whose rounding and wrapping it forgets, and ends the process where it is an
+    array of one element. It does so only where it sees that the sum starts from 0.
+    """
+    if len(window.operands) != 2:  # of several arrays at once: a running maximum and its place
+        return
+    whole, start = window.operands
+    sizes = list(ir.DenseI64ArrayAttr(window.attributes["window_dimensions"]))
+    lengths = list(ir.ShapedType(whole.type).shape)
+    if not any(size == length > 1 for size, length in zip(sizes, lengths, strict=True)):
+        return
+    barrier = ir.Operation.create(
+        "stablehlo.optimization_barrier",
+        results=[start.type],
+        operands=[start],
+        loc=window.location,
+        ip=ir.InsertionPoint(window),
+    )
+    window.operands[1] = barrier.result
 
 
 def _set_precision(operation: Any, precision: str) -> None:

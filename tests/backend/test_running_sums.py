@@ -1,0 +1,34 @@
+"""Running sums of equal constants: XLA would make multiples of them, or end the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from eager import assert_same
+from torch import Tensor
+
+import xla_dynamo.compat  # noqa: F401
+
+PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "of one true": lambda x: torch.ones(1, dtype=torch.bool, device=x.device).expand(4).cumsum(0),
+    "of one number": lambda x: torch.tensor([2], device=x.device).expand(4).cumsum(0),
+    "of bytes": lambda x: torch.full((4,), 300, device=x.device).to(torch.uint8).cumsum(0),
+    "of what was rounded": lambda x: x.new_full((4,), 2.7).bfloat16().float().cumsum(0),
+    "of what was truncated": lambda x: x.new_full((2, 4), 2.7).int().float().cumsum(1),
+    "of zeros": lambda x: torch.zeros(4, device=x.device).cumsum(0),
+    "masked_scatter": lambda x: x.masked_scatter(
+        torch.ones(1, dtype=torch.bool, device=x.device), x.flip(0) * 2
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_running_sums_of_constants(name: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        return PROGRAMS[name](x) + x
+
+    x = torch.arange(4.0)
+    assert_same(torch.compile(program, backend="xla", fullgraph=True)(x), program(x))
+    assert_same(program(x.to("xla:0")).cpu(), program(x))
