@@ -84,6 +84,16 @@ def test_incomplete_gamma() -> None:
     check(aten.igamma.default, a[:, None].double(), x.double())
 
 
+def test_incomplete_gamma_of_large_shapes() -> None:
+    """Where a series has too many terms: of a = 1e30 it would not end."""
+    a = torch.tensor([2e4, 1e5, 1e6, 1e9, 1e12], dtype=torch.float64)[:, None]
+    x = a + a.sqrt() * torch.tensor([-4, -1.5, -0.1, 0, 0.2, 1, 3.5], dtype=torch.float64)
+    for op in (aten.igamma.default, aten.igammac.default):
+        check(op, a.expand_as(x), x)
+        check(op, a, a * torch.tensor([0.1, 0.5, 0.9, 1.1, 2, 1e5], dtype=torch.float64))
+        check(op, torch.tensor([1e30, 1e30, 1e30]), torch.tensor([1e30, 1e29, 1e31]))
+
+
 def test_multivariate_gamma() -> None:
     check(aten.mvlgamma.default, torch.rand(4, 3) + 3, 4)
     check(aten.mvlgamma.default, torch.arange(3, 8), 2)

@@ -139,12 +139,38 @@ def _incomplete_gamma(
 
     def share(a: jax.Array, x: jax.Array) -> jax.Array:
         a, x = jnp.broadcast_arrays(a, x)
-        result = jnp.where(jnp.isinf(a), jnp.full_like(x, first), function(a, x))
+        # XLA adds up terms until they vanish: of a large `a`, for ever.
+        large = a > 1e4
+        one = jnp.ones_like(a)
+        result = function(jnp.where(large, one, a), jnp.where(large, one, x))
+        result = jnp.where(large, _uniform(a, x, jnp.sign(first - last)), result)
+        result = jnp.where(jnp.isinf(a), jnp.full_like(x, first), result)
         result = jnp.where((a == 0) | jnp.isinf(x), jnp.full_like(x, last), result)
         both = (jnp.isinf(a) & jnp.isinf(x)) | ((a == 0) & (x == 0))
         return jnp.where(both | ~(a >= 0) | ~(x >= 0), jnp.full_like(x, jnp.nan), result)
 
     return share
+
+
+# Of eta in powers of mu; of Temme's c_0 and c_1 in powers of eta.
+_ETA = (1, -1 / 3, 7 / 36, -73 / 540, 1331 / 12960)
+_C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600)
+_C1 = (-1 / 540, -1 / 288, 25 / 12096)
+
+
+def _uniform(a: jax.Array, x: jax.Array, side: float) -> jax.Array:
+    """Q(a, x) if `side` is 1, P(a, x) if it is -1, for large `a`: DLMF 8.12, by two terms."""
+    mu = (x - a) / a
+    half_square = jnp.where(jnp.abs(mu) < 1e-3, 0, mu - jnp.log1p(mu))
+    near = mu * jnp.polyval(jnp.asarray(_ETA[::-1], a.dtype), mu)
+    eta = jnp.where(jnp.abs(mu) < 1e-3, near, jnp.sign(mu) * jnp.sqrt(2 * half_square))
+    is_near = jnp.abs(eta) < 0.1
+    m, e = (jnp.where(is_near, 1, v).astype(a.dtype) for v in (mu, eta))
+    c0 = jnp.where(is_near, jnp.polyval(jnp.asarray(_C0[::-1], a.dtype), eta), 1 / m - 1 / e)
+    far = 1 / e**3 - 1 / m**3 - 1 / m**2 - 1 / (12 * m)
+    c1 = jnp.where(is_near, jnp.polyval(jnp.asarray(_C1[::-1], a.dtype), eta), far)
+    rest = jnp.exp(-0.5 * a * eta**2) * (c0 + c1 / a) / jnp.sqrt(2 * math.pi * a)
+    return 0.5 * lax.erfc(side * eta * jnp.sqrt(a / 2)) + side * rest
 
 
 _igamma = _incomplete_gamma(lax.igamma, 0.0, 1.0)
