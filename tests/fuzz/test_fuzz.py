@@ -333,6 +333,25 @@ FOUND = {
         ("y = x.t().contiguous()", "y.add_(1)", "z = x.t().flatten()", "z.mul_(2)"),
         ("x", "y", "z"),
     ),
+    "a part without elements at the end of memory": Program(
+        (
+            "x = torch.tensor([3.0], dtype=torch.float64, device=device)",
+            "y = x.reshape(())",
+            "z = x.flatten()[1:]",
+        ),
+        ("a = -z", "z.add_(x)", "b = -y"),
+        ("a", "b", "z"),
+    ),
+    "a tensor without strides, copied to itself": Program(
+        ("x = torch.tensor([3.0, 4.0], dtype=torch.float64, device=device)",),
+        ("y = x[:, None].expand(2, 3)", "y.copy_(y)"),
+        ("x", "y"),
+    ),
+    "a running sum of one constant": Program(
+        ("x = torch.tensor([True], device=device)",),
+        ("y = x.index_fill(0, torch.arange(1, device=device) % 1, 2)", "z = y.expand(2).cumsum(0)"),
+        ("z",),
+    ),
     "nan == nan, of one tensor": Program(
         ("x = torch.tensor([nan, inf, 1.0], dtype=torch.float64, device=device)",),
         ("y = x == x", "z = torch.isfinite(x.sin())"),

@@ -51,7 +51,8 @@ def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -
 
     Not by storage_offset(), which is 0 for all tensors of xla devices.
     """
-    origin = x.as_strided((start + 1,), (1,))[start:] if start else x
+    reach = start if 0 in size else start + 1  # nothing may begin where the memory ends
+    origin = x.as_strided((reach,), (1,))[start:] if start else x
     return origin.as_strided(size, stride)
 
 
