@@ -47,7 +47,7 @@ def with_zeros(programs: Sequence[Program]) -> list[Seen]:
 
 
 def written_last(programs: Sequence[Program]) -> list[Seen]:
-    """As `eager`, but no result depends on an input that was written to.
+    """As `eager`, but only its views depend on an input that was written to.
 
     AOTAutograd's graphs compute what is to be written, and the writing comes after them.
     """
@@ -141,7 +141,7 @@ def _gradients(
     """By the inputs of each program; one backward pass for all of them.
 
     `written` is what becomes of inputs that are no leaves any more: "zeros" differentiates them
-    too, by zero, and by those of "last" nothing is differentiated.
+    too, by zero, and by those of "last" only their views are differentiated.
     """
     pairs = [
         (differentiable(ours), differentiable(group)) if program.gradient else ([], [])
@@ -155,11 +155,29 @@ def _gradients(
     if written == "zeros":
         changed = [leaf for leaf in leaves if not leaf.is_leaf]
         roots, seeds = roots + changed, seeds + [torch.zeros_like(x) for x in changed]
-    found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
-    if written == "last":
-        found = [g if leaf.is_leaf else None for g, leaf in zip(found, leaves, strict=True)]
+    last = written == "last"
+    found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True, retain_graph=last)
+    if last:
+        found = [
+            gradient if leaf.is_leaf else _through_views(leaf, roots, seeds)
+            for gradient, leaf in zip(found, leaves, strict=True)
+        ]
     flat = iter(found)
     return [[next(flat) for _ in mine] for _, mine in pairs]
+
+
+def _through_views(
+    written: Tensor, roots: Sequence[Tensor], seeds: Sequence[Tensor]
+) -> Tensor | None:
+    """The gradient by an input that was written to of the results that are views of it."""
+    memory = written.untyped_storage().data_ptr()
+    pairs = zip(roots, seeds, strict=True)
+    views = [(root, seed) for root, seed in pairs if root.untyped_storage().data_ptr() == memory]
+    if not views:
+        return None
+    mine, given = zip(*views, strict=True)
+    (found,) = torch.autograd.grad(mine, written, given, allow_unused=True, retain_graph=True)
+    return found
 
 
 def _host(tensors: list[Tensor]) -> list[Tensor]:

@@ -155,6 +155,23 @@ def test_what_depends_on_an_input_that_is_written_to_is_pytorchs() -> None:
     assert tally.of_pytorch == 1
 
 
+def test_a_view_of_an_input_that_is_written_to_depends_on_it() -> None:
+    inputs = (
+        "x = torch.tensor([[0.1, 0.4]], dtype=torch.float64, device=device)",
+        "y = torch.tensor(1.5, dtype=torch.float64, device=device).requires_grad_()",
+    )
+    steps = ("x.mul_(y)", "z = x.reshape(2)", "a = x @ x.mT")
+    program = Program(inputs, steps, ("z", "a"), gradient=True)
+    by_x, _ = eager([program])[0].gradients
+    by_view, _ = written_last([program])[0].gradients
+    assert by_view.tolist() == [[-1, 1]]
+    assert not by_x.equal(by_view)
+    tally = Tally()
+    assert check([program], "compile", tally) == []
+    assert check([program], "lazy", tally) == []
+    assert tally.of_pytorch == 1
+
+
 def test_what_rounding_decides_is_no_disagreement() -> None:
     """A comparison of numbers that are equal up to rounding; the numbers themselves count."""
     program = Program((PRELUDE,), ("y = x.sin() ** 2 + x.cos() ** 2", "z = y == 1"), ("y", "z"))
