@@ -136,6 +136,7 @@ def _incomplete_gamma(
     function: Callable[..., jax.Array], first: float, last: float
 ) -> Callable[..., jax.Array]:
     """`function` of (a, x), which goes from `first` at x = 0 to `last` at infinity."""
+    side = 1.0 if first > last else -1.0
 
     def share(a: jax.Array, x: jax.Array) -> jax.Array:
         a, x = jnp.broadcast_arrays(a, x)
@@ -143,7 +144,7 @@ def _incomplete_gamma(
         large = a > 1e4
         one = jnp.ones_like(a)
         result = function(jnp.where(large, one, a), jnp.where(large, one, x))
-        result = jnp.where(large, _uniform(a, x, jnp.sign(first - last)), result)
+        result = jnp.where(large, _uniform(a, x, side), result)
         result = jnp.where(jnp.isinf(a), jnp.full_like(x, first), result)
         result = jnp.where((a == 0) | jnp.isinf(x), jnp.full_like(x, last), result)
         both = (jnp.isinf(a) & jnp.isinf(x)) | ((a == 0) & (x == 0))
