@@ -23,6 +23,8 @@ from .suite import Call, calls, copied, module_of
 Opens = Callable[[Callable[..., Any]], Callable[..., Any]]
 # How often random programs are run, and how many numbers of each result are looked at.
 _DRAWS, _NUMBERS = 32, 4096
+# The backend of torch.compile that is the same road without XLA.
+_PYTORCH = "aot_eager"
 
 
 def outcome_of(program: Any, door: str) -> Outcome:
@@ -46,7 +48,11 @@ def outcome_of(program: Any, door: str) -> Outcome:
         if differs and not random and _is_rounding(program, made, got, want):
             differs = ""
     if differs:
-        same = door == "compile" and not random and not _differs(got, _traced(program, made))
+        same = (
+            door == "compile"
+            and not random
+            and not _differs(got, _compiled(program, made, 1, _PYTORCH))
+        )
         return (
             Outcome("declined", f"as aot_eager: {differs}") if same else Outcome("wrong", differs)
         )
@@ -80,9 +86,11 @@ def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
     return [copied(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _compiled(program: Any, made: Sequence[Call], seed: int, fullgraph: bool = True) -> list[Any]:
+def _compiled(
+    program: Any, made: Sequence[Call], seed: int, backend: str = "xla", fullgraph: bool = True
+) -> list[Any]:
     torch.compiler.reset()
-    opens = functools.partial(torch.compile, backend="xla", fullgraph=fullgraph)
+    opens = functools.partial(torch.compile, backend=backend, fullgraph=fullgraph)
     return _run(program, made, seed, opens)
 
 
@@ -128,17 +136,10 @@ def _refused(program: Any, made: Sequence[Call], want: Any, error: Exception, do
 
 def _fails_without_xla(program: Any, made: Sequence[Call], fullgraph: bool) -> bool:
     try:
-        _traced(program, made, fullgraph)
+        _compiled(program, made, 1, _PYTORCH, fullgraph)
     except Exception:
         return True
     return False
-
-
-def _traced(program: Any, made: Sequence[Call], fullgraph: bool = True) -> list[Any]:
-    """The same road without XLA: what PyTorch makes of the program."""
-    torch.compiler.reset()
-    opens = functools.partial(torch.compile, backend="aot_eager", fullgraph=fullgraph)
-    return _run(program, made, opens=opens)
 
 
 def _differs(got: Any, want: Any) -> str:

@@ -39,7 +39,7 @@ def _scan(combine: Callable[..., Any], init: Any, xs: Any, additional_inputs: An
 
 
 def _register(op: Any, eager: Callable[..., Any]) -> None:
-    # Without gradients (inference_mode) there is no autograd kernel before functionalization.
+    # Inference tensors, which compiled functions may give, come to functionalization first.
     op.py_kernels[_Key.AutogradXLA] = _kernel(eager, op.py_kernels[_Key.Autograd])
     op.py_kernels[_Key.Functionalize] = _kernel(eager, op.py_kernels[_Key.Functionalize])
     op._dispatch_cache.clear()

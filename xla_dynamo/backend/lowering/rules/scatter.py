@@ -183,7 +183,7 @@ def masked_scatter_backward(grad: jax.Array, mask: jax.Array, sizes: Sequence[in
 
 
 def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool) -> jax.Array:
-    """index_put by one boolean mask: a select; the k-th True takes the k-th row of `values`."""
+    """index_put by boolean masks: by one alone a select, whose k-th True takes the k-th row."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) > 1:
         key = _positions(x, indices, values)
