@@ -231,6 +231,11 @@ def test_the_script_shows_the_disagreement_by_itself(door: str, tmp_path: Path) 
 
 # What the fuzzer found, as small as it became.
 FOUND = {
+    "a write after dimensions changed in place": Program(
+        ("x = torch.tensor([3.0, -0.5], dtype=torch.float64, device=device).requires_grad_()",),
+        ("y = x.neg()", "z = y.reshape((1, 2))", "z.t_()", "z.add_(z)"),
+        ("z",),
+    ),
     "gather from nothing": Program(
         ("x = torch.tensor([], dtype=torch.float64, device=device).reshape((0, 1, 3, 2))",),
         ("y = torch.gather(x, 1, (x > 1).long())",),

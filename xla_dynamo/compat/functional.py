@@ -25,6 +25,8 @@ sync: Callable[[torch.Tensor], None] = _torch._functionalize_sync
 commit: Callable[[torch.Tensor], None] = _torch._functionalize_commit_update
 # Let a wrapper have other contents.
 replace: Callable[[torch.Tensor, torch.Tensor], None] = _torch._functionalize_replace
+# Whether two share memory; makes no storage for Python, which would count as one more owner.
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = _torch._C._is_alias_of
 # Tell autograd that tensors have been written to.
 mark_written: Callable[[Sequence[torch.Tensor]], None] = _torch._C._increment_version
 # Of a leaf of given shape, dtype and device.

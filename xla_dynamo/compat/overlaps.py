@@ -15,7 +15,7 @@ import torch
 
 from xla_dynamo.backend.lowering import operands
 
-from . import functional, values
+from . import functional, renamed, values
 
 Slow = Callable[..., Any]
 Straight = Callable[[Any], Slow]
@@ -121,6 +121,7 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
         nonlocal plain
         if not functional.is_functional(target):
             return slow(op, (target, *args), kwargs)
+        renamed.refuse_write(op, [target], args)
         if not target.is_floating_point():
             _refuse_dtypes(op, target, args, kwargs)
         ordinary = functional.is_base(target) and not functional.transformed()
@@ -148,6 +149,8 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
         length = len(targets)
         if not all(map(functional.is_functional, targets)):
             return slow(op, (targets, *args), kwargs)
+        others = (item for a in args if isinstance(a, (list, tuple)) for item in a)
+        renamed.refuse_write(op, targets, (*args, *others))
         if length > 1 and share_memory(targets):  # the second update is of what the first one gave
             lists = [isinstance(a, (list, tuple)) and len(a) == length for a in args]
             for i, target in enumerate(targets):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .functional import is_base, is_functional
-from .renamed import refuse_views
+from .renamed import renaming
 from .strided import is_whole
 
 aten = torch.ops.aten
@@ -26,6 +26,7 @@ REPLACED = frozenset({"as_strided_", "fill_diagonal_", "polygamma_", "resize_"})
 
 def register_replaced(library: torch.library.Library, slow: Callable[..., Any]) -> None:
     """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+    rename = renaming(aten.as_strided_.default, slow)
 
     def as_strided(
         tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
@@ -35,8 +36,7 @@ def register_replaced(library: torch.library.Library, slow: Callable[..., Any]) 
                 "as_strided_: a part of a tensor on an xla device does not know where it begins in "
                 "memory; use as_strided, which makes a new view of it"
             )
-        refuse_views(aten.as_strided_.default, tensor)
-        return slow(aten.as_strided_.default, (tensor, size, stride, offset), {})
+        return rename(tensor, size, stride, offset)
 
     def resize(
         tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = None

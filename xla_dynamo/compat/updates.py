@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import functional, inference
+from . import functional, inference, renamed
 from .ops import Op
 from .overlaps import loses_writes, share_memory
 from .values import Leaf, Value
@@ -67,6 +67,7 @@ def compute(
     """
     if not leaves:
         return None
+    renamed.refuse_write(op.func, targets)
     if not all(map(functional.is_base, targets)) and any(map(loses_writes, targets)):
         return None
     if len(leaves) > 1 and share_memory(targets):
