@@ -231,6 +231,15 @@ def test_the_script_shows_the_disagreement_by_itself(door: str, tmp_path: Path) 
 
 # What the fuzzer found, as small as it became.
 FOUND = {
+    "a write after the graph to what two results are parts of": Program(
+        ("x = torch.tensor([3.0, -0.5], dtype=torch.float64, device=device)",),
+        (
+            "y = torch.complex(x, x + 1).conj().imag",
+            "z = torch.chunk(y, 1, -1)[0]",
+            "torch.add(y, y, out=y)",
+        ),
+        ("y", "z"),
+    ),
     "a write after dimensions changed in place": Program(
         ("x = torch.tensor([3.0, -0.5], dtype=torch.float64, device=device).requires_grad_()",),
         ("y = x.neg()", "z = y.reshape((1, 2))", "z.t_()", "z.add_(z)"),

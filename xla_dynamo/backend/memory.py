@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from . import fx_graph, host_steps
-from .outputs import is_dense, physical_order
+from .geometry import is_dense, physical_order
 
 aten = torch.ops.aten
 _STRIDED = (aten.as_strided.default, aten.as_strided_copy.default)

@@ -9,14 +9,14 @@ keep the whole.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from . import argument_views, fx_graph
+from . import fx_graph, geometry, shared_memory, view_steps
 
 aten = torch.ops.aten
 
@@ -28,6 +28,7 @@ View = tuple[tuple[int, ...], tuple[int, ...], int]
 class Output:
     """Where a result comes from: an array (seen as `view`), an argument (by `steps`), a constant.
 
+    steps: or of an array on a device whose tensors have no strides.
     whole: it is the array, in other strides, or the only result that is made of it. Autograd takes
     no in-place op on a result of its Function that is a view, hence such a result is none.
     again: the array is a result already, this one was detached: autograd tells tensors apart.
@@ -39,7 +40,7 @@ class Output:
 
     array: int | None = None
     argument: int | None = None
-    steps: argument_views.Steps = ()
+    steps: view_steps.Steps = ()
     constant: Any = None
     view: View | None = None
     whole: bool = False
@@ -53,6 +54,8 @@ class Output:
         """This result of a call, given its arguments and the tensors that were computed."""
         if self.array is not None:
             tensor = tensors[self.array]
+            if self.steps:
+                return view_steps.replay(tensor, self.steps).detach()
             if self.view is None:
                 return tensor.detach() if self.again else tensor
             return tensor.as_strided_(*self.view) if self.whole else self._part(tensor, *self.view)
@@ -61,7 +64,7 @@ class Output:
             return torch.empty_strided(shape, strides, dtype=dtype)
         if self.argument is None:
             return self.constant
-        return argument_views.replay(arguments[self.argument], self.steps)
+        return view_steps.replay(arguments[self.argument], self.steps)
 
     def _part(self, tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
         """A view in memory alone: autograd would differentiate what was detached with the whole."""
@@ -82,7 +85,8 @@ def plan(graph: Graph, visible: int, views: int, apart: bool = False) -> list[Ou
     """
     placeholders = fx_graph.placeholders(graph)
     results = fx_graph.results(graph)
-    wholes = {} if apart else _wholes(results[:visible])
+    wholes = {} if apart else shared_memory.wholes(results[:visible])
+    made_of = {} if apart else shared_memory.made_of(results[visible:views])
     positions: dict[tuple[Node, tuple[int, ...] | None], int] = {}
     arrays: list[Node] = []
 
@@ -99,17 +103,20 @@ def plan(graph: Graph, visible: int, views: int, apart: bool = False) -> list[Ou
             planned.append(Output(constant=result))
         elif result.op == "placeholder":
             planned.append(Output(argument=placeholders.index(result)))
-        elif not apart and index < views and (made := argument_views.trace(result)) is not None:
+        elif not apart and index < views and (made := view_steps.of_argument(result)) is not None:
             planned.append(Output(argument=placeholders.index(made[0]), steps=made[1]))
+        elif index < views and result in made_of:
+            source, steps = made_of[result]
+            planned.append(Output(array=position(source, None), steps=steps, again=again))
         elif index >= visible:
             planned.append(Output(array=position(result, None), again=again))
         elif _is_blank(result.meta["val"]):
             value = result.meta["val"]
             planned.append(Output(blank=(tuple(value.shape), value.stride(), value.dtype)))
         else:
-            base = _whole(result, wholes)
+            base = shared_memory.whole(result, wholes)
             base = _unexpanded(result) if base is result else base
-            order = physical_order(base.meta["val"])
+            order = geometry.physical_order(base.meta["val"])
             view = _view(result, base) if order or base is not result else None
             whole = base is result and not again
             output = Output(array=position(base, order), view=view, whole=whole, again=again)
@@ -131,42 +138,6 @@ def _seen_as(value: torch.Tensor, base: torch.Tensor, output: Output) -> Output:
     return replace(output, dtype=dtype, negative=negative, conjugate=conjugate)
 
 
-_Memory = tuple[int, bool, bool]
-
-
-def _memory(node: Node) -> _Memory:
-    """Equal for two values that are views of one tensor, and of the same numbers in it."""
-    value = node.meta["val"]
-    return value.untyped_storage()._cdata, value.is_neg(), value.is_conj()
-
-
-def _shares_memory(node: Node, other: Node) -> bool:
-    value = node.meta["val"]
-    same = isinstance(value, torch.Tensor) and value.dtype is other.meta["val"].dtype
-    return same and _memory(node) == _memory(other)
-
-
-def _wholes(results: Sequence[Any]) -> dict[_Memory, Node]:
-    """By memory: the first result that is dense and takes all of it."""
-    wholes: dict[_Memory, Node] = {}
-    for result in results:
-        if isinstance(result, Node) and result.op == "call_function":
-            value = result.meta["val"]
-            if value.nbytes == value.untyped_storage().nbytes() and is_dense(value):
-                wholes.setdefault(_memory(result), result)
-    return wholes
-
-
-def _whole(result: Node, wholes: Mapping[_Memory, Node]) -> Node:
-    """The result that `result` is a view of, or itself."""
-    memory, *bits = _memory(result)
-    plain = wholes.get((memory, False, False))
-    if plain is not None or not any(bits):
-        return plain or result
-    same = wholes.get(_memory(result), result)
-    return same if same.meta["val"].dtype is result.meta["val"].dtype else result
-
-
 def _unexpanded(node: Node) -> Node:
     """The dense tensor that `node` repeats along dimensions of stride 0, or `node` itself.
 
@@ -177,10 +148,10 @@ def _unexpanded(node: Node) -> Node:
     source = node
     while source.all_input_nodes:
         source = source.all_input_nodes[0]
-        if source.op != "call_function" or not _shares_memory(source, node):
+        if source.op != "call_function" or not shared_memory.is_shared(source, node):
             break
         wanted = repeats or source.target is aten.empty.memory_format
-        if wanted and is_dense(source.meta["val"]):
+        if wanted and geometry.is_dense(source.meta["val"]):
             return source
     return node
 
@@ -190,25 +161,6 @@ def _view(result: Node, base: Node) -> View:
     offset = value.storage_offset() - base.meta["val"].storage_offset()
     # Without elements there is no place, and PyTorch's diagonal gives one before the beginning.
     return tuple(value.shape), value.stride(), offset if value.numel() else 0
-
-
-def is_dense(value: torch.Tensor) -> bool:
-    """Whether the elements of `value` fill their memory, in any order."""
-    return value.is_contiguous() or physical_order(value) is not None
-
-
-def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
-    """The dimensions from outermost to innermost in memory, if eager's result is a dense tensor
-    in another order than row-major."""
-    if value.is_contiguous() or value.numel() == 0:
-        return None
-    order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), value.shape[d] == 1, d))
-    expected = 1
-    for dimension in reversed(order):
-        if value.shape[dimension] != 1 and value.stride(dimension) != expected:
-            return None
-        expected *= value.shape[dimension]
-    return None if order == sorted(order) else tuple(order)
 
 
 def _permuted(graph: Graph, node: Node, order: tuple[int, ...]) -> Node:

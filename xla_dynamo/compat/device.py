@@ -31,6 +31,7 @@ from .primitives import register_primitives
 from .renamed import register_renamed
 from .sequences import register_sequences
 from .strided import register_strided
+from .untraced import hide_kernels
 from .values import Leaf
 from .view_copies import register_view_copies
 from .window import Window
@@ -67,6 +68,7 @@ def install() -> None:
         lambda device: execute.device_of(window(device)), execute.arrays_of, execute.tensors_of
     )
     allow_backward()
+    hide_kernels()
 
 
 def _register_guard() -> None:

@@ -1,7 +1,8 @@
-"""A result that is a view of an argument -> the steps that make it of the caller's tensor.
+"""A result that is a view -> the steps that make it of an argument, or of another result.
 
-Nothing is computed and nothing is copied. AOTAutograd makes such a view anew from the strides and
-the place in memory that the graph's result has, wherever sizes are symbolic: it must have eager's.
+Nothing is computed and nothing is copied. AOTAutograd makes a view of an argument anew from the
+strides and the place in memory that the graph's result has, wherever sizes are symbolic: it must
+have eager's.
 """
 
 from __future__ import annotations
@@ -19,27 +20,33 @@ _STRIDED = torch.ops.aten.as_strided.default
 Steps = tuple[tuple[Any, tuple[Any, ...], dict[str, Any]], ...]
 
 
-def trace(result: Node) -> tuple[Node, Steps] | None:
+def of_argument(result: Node) -> tuple[Node, Steps] | None:
     """The placeholder that `result` is a view of and the steps from it, or None."""
+    node, steps = trace(result)
+    if not steps or node.op != "placeholder":
+        return None
+    memory, other = (n.meta["val"].untyped_storage()._cdata for n in (node, result))
+    # An as_strided that was rewritten is a view of what the host sees, another fake tensor.
+    same = memory == other or steps[0][0] is host_steps.strided
+    return (node, steps) if same else None
+
+
+def trace(result: Node) -> tuple[Node, Steps]:
+    """What the views that end with `result` begin with, and the steps from it."""
     steps = []
     node = result
     while node.op == "call_function":
         first, *others = node.args or (None,)
         if not isinstance(first, Node) or node.all_input_nodes != [first]:
-            return None
+            break
         if node.target is not operator.getitem and not fx_graph.gives_views(node.target):
-            return None
+            break
         # Since memory.py has been there, from where the tensor begins.
         function = host_steps.strided if node.target is _STRIDED else node.target
         steps.append((function, tuple(others), dict(node.kwargs)))
         node = first
-    if not steps or node.op != "placeholder":
-        return None
     steps.reverse()
-    memory, other = (n.meta["val"].untyped_storage()._cdata for n in (node, result))
-    # An as_strided that was rewritten is a view of what the host sees, another fake tensor.
-    same = memory == other or steps[0][0] is host_steps.strided
-    return (node, tuple(steps)) if same else None
+    return node, tuple(steps)
 
 
 def replay(tensor: Any, steps: Steps) -> torch.Tensor:

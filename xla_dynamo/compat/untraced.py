@@ -1,0 +1,50 @@
+"""The lazy device's kernels -> code that Dynamo does not trace, nor what they call.
+
+Where a compiled function has a graph break, the op that broke it runs in eager PyTorch, while
+Dynamo looks at every new frame of Python. It would compile the kernels of the device one by one,
+and jax below them, which then fails. Private API of torch met here: the execution strategy of a
+code object, seen on 2.13.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from types import CodeType, ModuleType
+
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+)
+
+_HERE = __name__.rpartition(".")[0]
+# Scripts call these, also from within what is compiled, with functions of their own.
+_OF_SCRIPTS = (f"{_HERE}.torch_xla", f"{_HERE}.torch_xla_py")
+
+
+def hide_kernels() -> None:
+    """Let Dynamo skip the frames of all modules beside this one that are loaded."""
+    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{_HERE}.") and not name.startswith(_OF_SCRIPTS):
+            for code in _codes_of(module):
+                set_code_exec_strategy(code, skip)
+
+
+def _codes_of(module: ModuleType) -> Iterator[CodeType]:
+    """The code of functions that a module defines, and of those within them."""
+    members = list(vars(module).values())
+    members += [m for each in members if inspect.isclass(each) for m in vars(each).values()]
+    for member in members:
+        code = getattr(inspect.unwrap(getattr(member, "__func__", member)), "__code__", None)
+        if code is not None and code.co_filename == module.__file__:
+            yield from _nested(code)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
