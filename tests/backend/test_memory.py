@@ -120,3 +120,18 @@ def test_memory_that_an_argument_has_not() -> None:
     compiled(torch.arange(20.0)[5:8])
     with pytest.raises(RuntimeError, match="out of bounds"):
         compiled(torch.arange(3.0))
+
+
+def test_writes_to_copies_of_one_element() -> None:
+    """AOTAutograd writes all copies back, also those that are as they were."""
+
+    @torch.compile(backend="xla")
+    def add(x: Tensor) -> None:
+        x.as_strided((1, 2), (0, 0)).select(-1, 0).add_(1)
+
+    x = torch.tensor(3.0)
+    with pytest.raises(RuntimeError, match="refers to a single memory location") as raised:
+        add(x)
+    assert "test_memory.py" in str(raised.value)
+    assert "clone() that tensor" in str(raised.value)
+    assert x == 3

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo.errors import UnsupportedOp
+
 from . import fx_graph, host_steps
 from .geometry import is_dense, physical_order
+from .lowering.source import location_of
 
 aten = torch.ops.aten
 _STRIDED = (aten.as_strided.default, aten.as_strided_copy.default)
@@ -69,6 +72,7 @@ def _resolve_scatter(graph: Graph, node: Node) -> None:
     """
     arguments: tuple[Any, ...] = node.args
     view, source, size, stride, *rest = arguments
+    _refuse_copies(node, size, stride)
     given: Any = rest[0] if rest else node.kwargs.get("storage_offset")
     owner = _owner(view)
     whole, part = owner.meta["val"], view.meta["val"]
@@ -101,6 +105,20 @@ def _resolve_scatter(graph: Graph, node: Node) -> None:
     result.meta = dict(node.meta)
     node.replace_all_uses_with(result)
     graph.erase_node(node)
+
+
+def _refuse_copies(node: Node, size: Any, stride: Any) -> None:
+    """Raise for a write to several elements at one place: which was changed is not known here.
+
+    Raises:
+        UnsupportedOp.
+    """
+    if 0 not in size and any(n > 1 and step == 0 for n, step in zip(size, stride, strict=True)):
+        raise UnsupportedOp(
+            f"{node.target} at {location_of(node)}: more than one element of the written-to tensor "
+            "refers to a single memory location, as as_strided with a stride of 0 made it. clone() "
+            "that tensor before it is written to, or write to what it was made of"
+        )
 
 
 def _inside(owner: Node, offset: int, length: int) -> bool:

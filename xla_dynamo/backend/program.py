@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import fx_graph, memory, metrics, partition, plan, prng, refusals, repeats
+from . import eager_strides, fx_graph, memory, metrics, partition, plan, prng, refusals, repeats
 from .aot import GraphInfo
 from .counting import count_first
 from .expand import expand_refused
@@ -173,6 +173,7 @@ def _compile_static(
 ) -> Run:
     """Compile a graph with static shapes, split at what cannot be lowered."""
     target = Target(options.platform or pjrt.default_platform(), options.matmul_precision)
+    eager_strides.mend(graph)
     memory.resolve(graph)
     refused = refusals.refused_nodes(graph, target)
     if expand_refused(graph, refused):

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
+from xla_dynamo.backend import eager_strides
 from xla_dynamo.backend.counted import COUNTED, tells_on_zeros
 from xla_dynamo.backend.decompositions import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
@@ -109,6 +110,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
             result = _as_view(op.func, fake_args, fake_kwargs)
             if result is None:
                 result = function(*fake_args, **fake_kwargs)
+                result = eager_strides.mended(op.func, fake_args, result)
         _refuse_dtypes(op, args, kwargs)
         return _metas(result, op)
     except UnsupportedOp:
