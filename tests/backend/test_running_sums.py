@@ -32,3 +32,26 @@ def test_running_sums_of_constants(name: str) -> None:
     x = torch.arange(4.0)
     assert_same(torch.compile(program, backend="xla", fullgraph=True)(x), program(x))
     assert_same(program(x.to("xla:0")).cpu(), program(x))
+
+
+ONE_SUMMAND: dict[str, Callable[[Tensor], Tensor]] = {
+    "cumsum": lambda x: x.cumsum(0),
+    "cumsum from the end": lambda x: x.flip(0).cumsum(0).flip(0),
+    "cumulative_trapezoid": lambda x: torch.cumulative_trapezoid(x.expand(2), dim=0),
+    "logcumsumexp": lambda x: x.logcumsumexp(0),
+    "mean": lambda x: x.mean(0),
+    "nansum": lambda x: x.nansum(0, keepdim=True),
+    "sum": lambda x: x.sum(),
+    "sum over some dims": lambda x: x.reshape(1, 1).sum(0),
+}
+
+
+@pytest.mark.parametrize("name", ONE_SUMMAND)
+def test_one_summand(name: str) -> None:
+    """Eager adds it to 0, which makes -0.0 positive; XLA hands it on."""
+    for dtype in (torch.float64, torch.bfloat16):
+        x = torch.tensor([-0.0], dtype=dtype)
+        expected = ONE_SUMMAND[name](x).signbit()
+        compiled = torch.compile(ONE_SUMMAND[name], backend="xla")
+        assert torch.equal(compiled(x).signbit(), expected)
+        assert torch.equal(ONE_SUMMAND[name](x.to("xla:0")).signbit().cpu(), expected)

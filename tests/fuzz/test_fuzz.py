@@ -231,6 +231,11 @@ def test_the_script_shows_the_disagreement_by_itself(door: str, tmp_path: Path) 
 
 # What the fuzzer found, as small as it became.
 FOUND = {
+    "the sign of the sum of one negative zero": Program(
+        ("x = torch.tensor([[3.0, -0.0]], dtype=torch.float64, device=device)",),
+        ("y = x.cumsum(-2)", "z = torch.atan2(y, y)"),
+        ("z",),
+    ),
     "the order of dimensions of a pointwise result": Program(
         ("x = torch.tensor([[3.0, -0.5], [-4.0, 1.0]], dtype=torch.float64, device=device)",),
         ("y = torch.copysign(x, x.mT.nan_to_num())", "z = y.as_strided((2, 1), (1, 0))"),

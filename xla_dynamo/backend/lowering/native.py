@@ -76,6 +76,16 @@ def _some_dims(predicate: Predicate) -> Predicate:
     return holds
 
 
+def _several_summands(predicate: Predicate) -> Predicate:
+    """One alone is handed on, where eager adds it to 0: -0.0 would stay."""
+
+    def holds(node: Node) -> bool:
+        (summands,) = _tensors(node)
+        return predicate(node) and summands.numel() > node.meta["val"].numel()
+
+    return holds
+
+
 def _no_beta(predicate: Predicate) -> Predicate:
     """torch-mlir multiplies by beta=0, where the summand must not count: not even its nan."""
     return lambda node: predicate(node) and _is_one(node, "beta")
@@ -160,7 +170,7 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     ((aten.mm.default, aten.bmm.default), _no_empty(_of(_FLOATS))),
     ((aten.addmm.default,), _no_beta(_no_empty(_of(_FLOATS)))),
     # Reductions
-    ((aten.sum.dim_IntList,), _some_dims(_no_empty(_of(_WIDE)))),
+    ((aten.sum.dim_IntList,), _several_summands(_some_dims(_no_empty(_of(_WIDE))))),
     ((aten.amax.default, aten.amin.default), _some_dims(_no_empty(_of(_FLOATS)))),
     ((aten._softmax.default, aten._log_softmax.default), _some_dims(_no_empty(_of(_WIDE)))),
     # Shapes and positions

@@ -131,3 +131,8 @@ def _rank(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype 
     if higher == torch.bool or lower.is_floating_point or lower.is_complex:
         return torch.promote_types(higher, lower)
     return higher
+
+
+def plus_zero(x: jax.Array) -> jax.Array:
+    """`x` with its zeros positive: XLA drops the addition of 0, and -0.0 would stay."""
+    return jnp.where(x == 0, jnp.zeros((), x.dtype), x) if is_inexact(x.dtype) else x

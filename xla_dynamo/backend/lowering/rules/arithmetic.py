@@ -18,7 +18,16 @@ from jax import lax
 
 from ..dtypes import accumulation
 from ..registry import Unsupported, lower
-from ._promotion import cast, compute, is_array, is_complex, is_inexact, promote, result_dtype
+from ._promotion import (
+    cast,
+    compute,
+    is_array,
+    is_complex,
+    is_inexact,
+    plus_zero,
+    promote,
+    result_dtype,
+)
 from .complex_numbers import sqrt
 
 aten = torch.ops.aten
@@ -32,7 +41,7 @@ def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     if result_dtype(x, y) == np.bool_:
         return jnp.logical_or(x, jnp.logical_and(y, alpha))
     if _is_zero(y, alpha):
-        return compute(lambda x, y: _plus_zero(x), x, y)
+        return compute(lambda x, y: plus_zero(x), x, y)
     alpha = _rounded(alpha, x, y)
     return compute(lambda x, y: x + _scaled(y, alpha), x, y)
 
@@ -225,11 +234,6 @@ def _is_zero(number: Operand, alpha: Operand) -> bool:
         return False
     product = float(number) * float(alpha)
     return product == 0 and math.copysign(1, product) > 0
-
-
-def _plus_zero(x: jax.Array) -> jax.Array:
-    """`x` with its zeros positive: XLA drops the addition of 0, and -0.0 would stay."""
-    return jnp.where(x == 0, jnp.zeros((), x.dtype), x) if is_inexact(x.dtype) else x
 
 
 def _broadcasting(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

@@ -17,7 +17,7 @@ from ..dtypes import accumulation, to_numpy
 from ..registry import lower
 from . import _means
 from ._dims import axes
-from ._promotion import cast, floating, is_complex, is_inexact
+from ._promotion import cast, floating, is_complex, is_inexact, plus_zero
 
 aten = torch.ops.aten
 
@@ -42,7 +42,8 @@ def sum_dims(
     x: jax.Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> jax.Array:
     summands, result = _summands(x, dtype)
-    return jnp.sum(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
+    total = jnp.sum(summands, axes(dims, x.ndim), keepdims=keepdim)
+    return _begun_with_zero(total, summands).astype(result)
 
 
 @lower(aten.nansum.default)
@@ -78,7 +79,13 @@ def mean_dims(
     x: jax.Array, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> jax.Array:
     summands, result = _summands(x, dtype)
-    return _means.mean(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
+    mean = _means.mean(summands, axes(dims, x.ndim), keepdims=keepdim)
+    return _begun_with_zero(mean, summands).astype(result)
+
+
+def _begun_with_zero(total: jax.Array, summands: jax.Array) -> jax.Array:
+    """Eager's sums begin with 0, also those of one summand, which XLA hands on: 0 + -0.0 is 0."""
+    return plus_zero(total) if total.size == summands.size else total
 
 
 @lower(aten.nanmean.default)

@@ -23,7 +23,7 @@ from ... import reversed_scans  # noqa: F401  (registers the op)
 from ..dtypes import accumulation, to_numpy
 from ..registry import lower
 from ._dims import at_least_1d, axis
-from ._promotion import cast, floating, is_complex, is_inexact
+from ._promotion import cast, floating, is_complex, is_inexact, plus_zero
 
 aten = torch.ops.aten
 
@@ -47,12 +47,21 @@ def _scan(
 
 @lower(aten.cumsum.default)
 def cumsum(x: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.Array:
-    return _scan(lax.cumsum, x, dim, dtype)
+    return _scan(_one_is_plus_zero(lax.cumsum), x, dim, dtype)
 
 
 @lower(torch.ops.xla_dynamo.cumsum_from_end.default)
 def cumsum_from_end(x: jax.Array, dim: int) -> jax.Array:
-    return _scan(partial(lax.cumsum, reverse=True), x, dim, None)
+    return _scan(_one_is_plus_zero(partial(lax.cumsum, reverse=True)), x, dim, None)
+
+
+def _one_is_plus_zero(sums: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """`sums`, which eager begins with 0; XLA hands on what is alone along `axis`, also -0.0."""
+
+    def run(x: jax.Array, *, axis: int) -> jax.Array:
+        return plus_zero(x) if x.shape[axis] == 1 else sums(x, axis=axis)
+
+    return run
 
 
 @lower(aten.cumprod.default)
@@ -68,6 +77,8 @@ def logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
     if is_complex(x.dtype):
         return _complex_logcumsumexp(values, axis(dim, x.ndim)).reshape(x.shape)
     over = axis(dim, x.ndim)
+    if values.shape[over] == 1:
+        return plus_zero(x)
     out = _prefixes(jnp.logaddexp, lax.cumlogsumexp, -np.inf, values, over)
     return out.reshape(x.shape).astype(x.dtype)
 
