@@ -14,7 +14,9 @@ import xla_dynamo.compat  # noqa: F401
 Op = Callable[[Tensor, Tensor], Tensor]
 
 OPS: dict[str, Op] = {
+    "complex": lambda x, y: torch.complex(*torch.broadcast_tensors(x, y)),
     "copysign": torch.copysign,
+    "div": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "floor_divide": torch.floor_divide,
     "heaviside": torch.heaviside,
     "logaddexp": torch.logaddexp,

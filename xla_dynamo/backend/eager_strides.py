@@ -21,7 +21,9 @@ aten = torch.ops.aten
 
 _AS_A_SUM = frozenset(
     {
+        aten.complex.default,
         aten.copysign.Tensor,
+        aten.div.Tensor_mode,
         aten.floor_divide.default,
         aten.heaviside.default,
         aten.logaddexp.default,
@@ -29,6 +31,7 @@ _AS_A_SUM = frozenset(
         aten.logical_and.default,
         aten.logical_or.default,
         aten.logical_xor.default,
+        aten.polar.default,
         aten.special_xlog1py.default,
         aten.xlogy.Tensor,
     }
@@ -39,10 +42,10 @@ def mended(op: Any, args: Any, result: Any) -> Any:
     """What shape inference gave for `op` of fake tensors, with the strides of eager's result."""
     if op not in _AS_A_SUM:
         return result
-    strides = aten.add.Tensor(*args).stride()
-    if strides == result.stride():
+    like = aten.add.Tensor(*args[:2])
+    if like.shape != result.shape or like.stride() == result.stride():
         return result
-    return result.new_empty_strided(result.shape, strides)
+    return result.new_empty_strided(result.shape, like.stride())
 
 
 def mend(graph: Graph) -> None:
