@@ -200,6 +200,17 @@ def test_the_sign_of_a_zero_that_a_product_gives_is_rounding() -> None:
         assert (compare(program, other, seen, Tally()) is None) == alike
 
 
+def test_which_side_of_zero_a_difference_inside_an_op_is_on_is_rounding() -> None:
+    inputs = ("x = torch.tensor([-1.0], dtype=torch.float64, device=device).requires_grad_()",)
+    for step, alike in (("y = torch.logaddexp2(x, x)", True), ("y = torch.add(x, 1)", False)):
+        program = Program(inputs, (step, "z = y.abs()"), ("z",), gradient=True)
+        (seen,) = eager([program])
+        (gradient,) = seen.gradients
+        assert gradient is not None
+        other = Seen(seen.results, seen.inputs, [gradient.new_full((1,), 0.25)])
+        assert (compare(program, other, seen, Tally()) is None) == alike
+
+
 def test_memory_that_is_not_shared_is_a_disagreement() -> None:
     step = "y = x.view(-1) if not torch.compiler.is_compiling() else x.view(-1).clone()"
     program = Program((PRELUDE,), (step,), ("y",))
