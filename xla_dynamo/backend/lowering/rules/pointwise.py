@@ -18,7 +18,7 @@ from jax import lax
 
 from ..dtypes import accumulation
 from ..registry import lower
-from . import _exponentials, complex_numbers
+from . import _exponentials, _means, complex_numbers
 from ._promotion import cast, compute, floating, is_complex, is_inexact
 
 aten = torch.ops.aten
@@ -106,9 +106,9 @@ def round_decimals(x: jax.Array, *, decimals: int) -> jax.Array:
     scale = 10.0 ** abs(decimals)
 
     def round_(x: jax.Array) -> jax.Array:
-        scaled = x * scale if decimals > 0 else x / scale
+        scaled = x * scale if decimals > 0 else _means.divided(x, scale)
         whole = lax.round(scaled, lax.RoundingMethod.TO_NEAREST_EVEN)
-        return whole / scale if decimals > 0 else whole * scale
+        return _means.divided(whole, scale) if decimals > 0 else whole * scale
 
     return compute(round_, x)
 
