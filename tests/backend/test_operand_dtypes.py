@@ -1,4 +1,4 @@
-"""Dtypes that eager PyTorch refuses for an op: both doors refuse them with eager's words."""
+"""Dtypes and shapes that eager PyTorch refuses for an op: both doors do, with eager's words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import xla_dynamo.compat  # noqa: F401  (the xla device)
+import xla_dynamo
+import xla_dynamo.compat
 from xla_dynamo.backend import metrics
 
 HALF, LONG, BOOL, COMPLEX = torch.bfloat16, torch.int64, torch.bool, torch.complex64
@@ -149,3 +150,42 @@ def test_allclose_of_two_dtypes() -> None:
     with pytest.raises(RuntimeError, match="Float did not match Double"):
         torch.allclose(x, x.double())
     assert torch.allclose(x, x + 1e-7)
+
+
+def _ones(*shape: int) -> Tensor:
+    return torch.ones(shape)
+
+
+LARGE_SUMMANDS = {
+    "addmm": (torch.addmm, _ones(1, 2), _ones(1, 1), _ones(1, 1)),
+    "addmm of more dims": (torch.addmm, _ones(1, 1, 1), _ones(1, 4), _ones(4, 3)),
+    "addmv": (torch.addmv, _ones(2), _ones(1, 1), _ones(1)),
+    "_addmm_activation": (torch._addmm_activation, _ones(2), _ones(1, 1), _ones(1, 1)),
+    "linear": (torch.nn.functional.linear, _ones(1, 1), _ones(1, 1), _ones(2)),
+    "linear of more dims": (torch.nn.functional.linear, _ones(2, 1, 1), _ones(1, 1), _ones(2)),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "xla:0"])
+@pytest.mark.parametrize("name", LARGE_SUMMANDS)
+def test_summands_larger_than_the_product(name: str, device: str) -> None:
+    """Eager does not make the product larger; shape inference does."""
+    op, *operands = LARGE_SUMMANDS[name]
+    with pytest.raises(RuntimeError) as eager:
+        op(*operands)
+    run = torch.compile(op, backend="xla") if device == "cpu" else op
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that eager runs it
+        with pytest.raises(RuntimeError) as raised:
+            run(*[operand.to(device) for operand in operands])
+    assert str(eager.value) in str(raised.value)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 3), (2, 1), (2, 3)])
+def test_summands_that_fit(shape: tuple[int, ...]) -> None:
+    operands = torch.rand(shape), torch.rand(2, 4), torch.rand(4, 3)
+    expected = torch.addmm(*operands)
+    torch.testing.assert_close(torch.compile(torch.addmm, backend="xla")(*operands), expected)
+    lazy = torch.addmm(*[operand.to("xla:0") for operand in operands])
+    torch.testing.assert_close(lazy.cpu(), expected)
+    assert xla_dynamo.counters() == {}  # no fallback

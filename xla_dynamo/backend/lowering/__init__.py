@@ -119,7 +119,7 @@ def reason_unsupported(node: Node, target: Target, *, mixes_floats: bool = False
             return f"a tensor of layout {tensor.layout} is not an XLA array"
     if "unresolved" in node.meta or (node.target in _ON_STORAGE and not tensors[0].is_contiguous()):
         return "it addresses memory that XLA does not lay out so"
-    refusal = _dtype_refusal(node, inputs, mixes_floats)
+    refusal = _refusal(node, inputs, mixes_floats)
     if refusal is not None:
         return f"{REFUSED_BY_EAGER}{refusal}"
     if is_native(node):
@@ -131,9 +131,11 @@ def reason_unsupported(node: Node, target: Target, *, mixes_floats: bool = False
     return None
 
 
-def _dtype_refusal(node: Node, inputs: list[Any], mixes_floats: bool) -> str | None:
+def _refusal(node: Node, inputs: list[Any], mixes_floats: bool) -> str | None:
     dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
-    if operands.are_usual(dtypes) or not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    if operands.are_usual(dtypes) and node.target not in operands.WITH_SUMMANDS:
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
     return operands.refusal(node.target, args, kwargs, mixes_floats=mixes_floats)

@@ -1,9 +1,10 @@
-"""Operands of dtypes that an op is not made for -> eager PyTorch's own reason to refuse them.
+"""Operands that an op is not made for -> eager PyTorch's own reason to refuse them.
 
-Shape inference promotes, or does not look: to it a product of float32 and bfloat16 has a dtype, and
-one complex number may be less than another. XLA would compute something. So where the dtypes look
-unusual, eager is asked: by the op on ones (pointwise ops) or on zeros of the same shapes, once for
-each signature. The tables only say when to ask; what eager takes is lowered.
+Of dtypes, or of a summand that is larger than the product it is added to. Shape inference promotes,
+or does not look: to it a product of float32 and bfloat16 has a dtype, and one complex number may be
+less than another. XLA would compute something. So where operands look unusual, eager is asked: by
+the op on ones (pointwise ops) or on zeros of the same shapes, once for each signature. The tables
+only say when to ask; what eager takes is lowered.
 """
 
 from __future__ import annotations
@@ -118,6 +119,42 @@ _MIXED = frozenset(
 )
 
 
+# What adds a product to a first argument that may be smaller: dims of its operands that the product
+# has, as (argument, dim). linear's is its third argument.
+_SUMMANDS: dict[str, tuple[tuple[int, int], ...]] = {
+    "aten::addmm": ((1, 0), (2, 1)),
+    "aten::_addmm_activation": ((1, 0), (2, 1)),
+    "aten::addmv": ((1, 0),),
+}
+# Whose shapes have to be looked at, whatever their dtypes.
+WITH_SUMMANDS = frozenset(
+    op.default
+    for op in (
+        torch.ops.aten.addmm,
+        torch.ops.aten._addmm_activation,
+        torch.ops.aten.addmv,
+        torch.ops.aten.linear,
+    )
+)
+
+
+def outgrows(op: Any, args: Sequence[Any]) -> bool:
+    """Whether a summand is larger than the product that `op` adds it to, and may be refused."""
+    name = op._schema.name
+    if name == "aten::linear":
+        summand = args[2] if len(args) > 2 else None
+        product = (*args[0].shape[:-1], *args[1].shape[:-1])
+    elif name in _SUMMANDS:
+        summand = args[0]
+        product = tuple(args[at].shape[dim] for at, dim in _SUMMANDS[name])
+    else:
+        return False
+    if summand is None or summand.dim() == 0:
+        return False
+    pairs = zip(reversed(summand.shape), reversed(product), strict=False)
+    return summand.dim() > len(product) or any(n not in (1, size) for n, size in pairs)
+
+
 def are_usual(dtypes: Set[torch.dtype]) -> bool:
     """Whether no op refuses operands of these dtypes: they are one float dtype, or none."""
     return len(dtypes) < 2 and dtypes <= _FLOATS
@@ -126,12 +163,14 @@ def are_usual(dtypes: Set[torch.dtype]) -> bool:
 def refusal(
     op: Any, args: Sequence[Any], kwargs: dict[str, Any], *, mixes_floats: bool = False
 ) -> str | None:
-    """Eager's reason not to compute `op` for tensors of these dtypes; None if it takes them.
+    """Eager's reason not to compute `op` for such tensors; None if it takes them.
 
     args, kwargs: as the op takes them; tensors may be fake. Reads shapes and dtypes, no values.
     mixes_floats: what torch_xla computes for floats of several dtypes is taken, too.
     """
     name = op._schema.name
+    if outgrows(op, args):
+        return error_of_zeros(op, args, kwargs)
     usual = _USUAL.get(name)
     if usual is not None:
         chosen = {args[at].dtype for at in usual.positions if _has_tensor(args, at)}
