@@ -242,6 +242,11 @@ def test_the_script_shows_the_disagreement_by_itself(door: str, tmp_path: Path) 
 
 # What the fuzzer found, as small as it became.
 FOUND = {
+    "a value that a fused loop computes at two places": Program(
+        ("x = torch.tensor([3.082, -0.587, -4.358, 1.137, -2.169], device=device).double()",),
+        ("y = torch.logaddexp2(torch.full((), 0.54, dtype=x.dtype, device=device), x)",),
+        ("torch.isin(y, y)", "(y[:, None] == y).any(1)"),
+    ),
     "a summand that is larger than the product": Program(
         ("x = torch.tensor([[3.0, -0.5]], dtype=torch.float64, device=device)",),
         ("y = torch.addmm(x, x[:, :1], x[:, :1])",),

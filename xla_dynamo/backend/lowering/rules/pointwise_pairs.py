@@ -12,6 +12,7 @@ import torch
 from jax import lax
 
 from ..registry import lower
+from . import _means
 from ._exponentials import exp2
 from ._promotion import compute, is_complex, is_inexact
 
@@ -55,7 +56,10 @@ def _logaddexp(x: jax.Array, y: jax.Array) -> jax.Array:
 def _logaddexp2(x: jax.Array, y: jax.Array) -> jax.Array:
     if is_complex(x.dtype):
         return _logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
-    return jnp.logaddexp2(x, y)
+    # Divided: a product would be one with the sum at one place of a loop, and rounded at another.
+    difference = x - y
+    rest = _means.divided(jnp.log1p(jnp.exp2(-jnp.abs(difference))), math.log(2))
+    return jnp.where(jnp.isnan(difference), x + y, jnp.maximum(x, y) + rest)
 
 
 _PAIRS: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
