@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import xla_dynamo.compat  # noqa: F401
+import xla_dynamo.compat  # noqa: F401  (the xla device)
 
 Op = Callable[[Tensor, Tensor], Tensor]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import xla_dynamo.compat  # noqa: F401
+import xla_dynamo.compat  # noqa: F401  (the xla device)
 
 WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
     "to it": lambda base, view, x: view.add_(view.detach()),

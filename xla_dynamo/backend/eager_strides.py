@@ -62,16 +62,18 @@ def mend(graph: Graph) -> None:
 
 def _value(node: Node) -> Any:
     """The value of `node` for those of its operands; None if it is the one that it has."""
+    op: Any = node.target
     old: Any = node.meta.get("val")
-    ops = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
-    if not ops or "unbacked_bindings" in node.meta:
+    if not (isinstance(op, torch._ops.OpOverload) or op is operator.getitem):
+        return None
+    if "unbacked_bindings" in node.meta:
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
-    if node.target in _AS_A_SUM:
-        new = mended(node.target, args, old)
+    if op in _AS_A_SUM:
+        new = mended(op, args, old)
         return None if new is old else new
     try:
-        new = node.target(*args, **kwargs)  # type: ignore[operator]
+        new = op(*args, **kwargs)
     except RuntimeError:  # a view that strides do not allow
         return None
     same = [_shape(leaf) for leaf in pytree.tree_leaves(new)]

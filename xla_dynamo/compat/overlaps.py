@@ -149,8 +149,7 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
         length = len(targets)
         if not all(map(functional.is_functional, targets)):
             return slow(op, (targets, *args), kwargs)
-        others = (item for a in args if isinstance(a, (list, tuple)) for item in a)
-        renamed.refuse_write(op, targets, (*args, *others))
+        renamed.refuse_write(op, targets, args)
         if length > 1 and share_memory(targets):  # the second update is of what the first one gave
             lists = [isinstance(a, (list, tuple)) and len(a) == length for a in args]
             for i, target in enumerate(targets):

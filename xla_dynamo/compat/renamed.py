@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from . import functional
 
@@ -54,7 +55,7 @@ def renaming(op: Any, slow: Callable[..., Any]) -> Callable[..., torch.Tensor]:
 def refuse_write(op: Any, targets: Iterable[torch.Tensor], args: Iterable[Any] = ()) -> None:
     """Raise if a write to `targets` would make gradients of what shares their memory wrong.
 
-    args: the other arguments of `op`.
+    args: the other arguments of `op`, lists too.
 
     Raises:
         RuntimeError: gradients are recorded, and dimensions of such a tensor were changed in place.
@@ -62,7 +63,7 @@ def refuse_write(op: Any, targets: Iterable[torch.Tensor], args: Iterable[Any] =
     wholes = [whole for each in _wholes if (whole := each()) is not None]
     if not wholes:
         return
-    given = args if torch.is_grad_enabled() else ()
+    given = pytree.tree_leaves(tuple(args)) if torch.is_grad_enabled() else ()
     recorded = any(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
     wholes = [whole for whole in wholes if recorded or whole.requires_grad]
     if any(functional.is_alias(a, b) for a in targets for b in wholes):

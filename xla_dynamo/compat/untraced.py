@@ -21,7 +21,7 @@ from torch._C._dynamo.eval_frame import (
 
 _HERE = __name__.rpartition(".")[0]
 # Scripts call these, also from within what is compiled, with functions of their own.
-_OF_SCRIPTS = (f"{_HERE}.torch_xla", f"{_HERE}.torch_xla_py")
+_OF_SCRIPTS = f"{_HERE}.torch_xla"  # and torch_xla_py
 
 
 def hide_kernels() -> None:

@@ -135,7 +135,7 @@ def _refusal(node: Node, inputs: list[Any], mixes_floats: bool) -> str | None:
     dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
-    if operands.are_usual(dtypes) and node.target not in operands.WITH_SUMMANDS:
+    if operands.are_usual(dtypes) and node.target not in operands.SUMMANDS:
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
     return operands.refusal(node.target, args, kwargs, mixes_floats=mixes_floats)

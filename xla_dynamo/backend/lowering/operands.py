@@ -10,13 +10,15 @@ only say when to ask; what eager takes is lowered.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
 
 _FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 _COMPLEX = frozenset({torch.complex64, torch.complex128})
@@ -119,36 +121,20 @@ _MIXED = frozenset(
 )
 
 
-# What adds a product to a first argument that may be smaller: dims of its operands that the product
-# has, as (argument, dim). linear's is its third argument.
-_SUMMANDS: dict[str, tuple[tuple[int, int], ...]] = {
-    "aten::addmm": ((1, 0), (2, 1)),
-    "aten::_addmm_activation": ((1, 0), (2, 1)),
-    "aten::addmv": ((1, 0),),
+# What adds a product to a summand that may be smaller -> the summand, and the product's shape.
+SUMMANDS: dict[Any, Callable[..., tuple[torch.Tensor | None, Sequence[int]]]] = {
+    aten.addmm.default: lambda x, a, b: (x, (a.shape[0], b.shape[1])),
+    aten._addmm_activation.default: lambda x, a, b: (x, (a.shape[0], b.shape[1])),
+    aten.addmv.default: lambda x, a, b: (x, a.shape[:1]),
+    aten.linear.default: lambda a, b, x=None: (x, (*a.shape[:-1], *b.shape[:-1])),
 }
-# Whose shapes have to be looked at, whatever their dtypes.
-WITH_SUMMANDS = frozenset(
-    op.default
-    for op in (
-        torch.ops.aten.addmm,
-        torch.ops.aten._addmm_activation,
-        torch.ops.aten.addmv,
-        torch.ops.aten.linear,
-    )
-)
 
 
-def outgrows(op: Any, args: Sequence[Any]) -> bool:
+def _outgrows(op: Any, args: Sequence[Any]) -> bool:
     """Whether a summand is larger than the product that `op` adds it to, and may be refused."""
-    name = op._schema.name
-    if name == "aten::linear":
-        summand = args[2] if len(args) > 2 else None
-        product = (*args[0].shape[:-1], *args[1].shape[:-1])
-    elif name in _SUMMANDS:
-        summand = args[0]
-        product = tuple(args[at].shape[dim] for at, dim in _SUMMANDS[name])
-    else:
+    if op not in SUMMANDS:
         return False
+    summand, product = SUMMANDS[op](*args)
     if summand is None or summand.dim() == 0:
         return False
     pairs = zip(reversed(summand.shape), reversed(product), strict=False)
@@ -169,7 +155,7 @@ def refusal(
     mixes_floats: what torch_xla computes for floats of several dtypes is taken, too.
     """
     name = op._schema.name
-    if outgrows(op, args):
+    if _outgrows(op, args):
         return error_of_zeros(op, args, kwargs)
     usual = _USUAL.get(name)
     if usual is not None:
