@@ -35,7 +35,7 @@ logsigmoid
 WITH_NUMBERS = """
 add sub mul div fmod remainder pow copysign floor_divide xlogy float_power rsub eq ne lt le gt ge
 """
-BINARY = "atan2 hypot logaddexp nextafter heaviside isclose logical_and logical_xor"
+BINARY = "atan2 hypot logaddexp logaddexp2 nextafter heaviside isclose logical_and logical_xor"
 CHOICES = "maximum minimum fmax fmin"
 
 
@@ -98,7 +98,6 @@ UP_TO_SIGNS_OF_ZEROS: dict[str, Call] = {
     "sum": lambda x, y: torch.stack([x, y]).sum(0),
     "product": lambda x, y: torch.stack([x, y]).prod(0),
     "norm": lambda x, y: torch.stack([x, y]).norm(dim=0),
-    "logaddexp2": torch.logaddexp2,  # of -1 and -1 it is 0, in eager -1e-8
     "logsumexp": lambda x, y: torch.stack([x, y]).logsumexp(0),
     "softmax": lambda x, y: torch.stack([x, y]).softmax(0),
     "sort": lambda x, y: torch.stack([x, y]).sort(stable=True, dim=0)[0],
@@ -129,6 +128,8 @@ def _differs(name: str, actual: Tensor, expected: Tensor) -> bool:
     if name not in EXACT or name == "sub alpha 0.0" or not expected.is_floating_point():
         return False
     other = (actual.signbit() != expected.signbit()) & ~expected.isnan()
+    if name == "logaddexp2":  # of -1 and -1 it is 0, in eager -1e-8
+        other &= (expected == 0) | (expected.abs() > 1e-7)
     return bool(other.any())
 
 
