@@ -5,7 +5,8 @@ gives a new tensor; those of WRITES change tensors that exist. Integer divisors 
 and float numbers in the range of an int32, if they become integers: there eager's answer is that of
 every platform. Ties among sorted values are sorted stably, for the same reason. Left out is what
 eager itself gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6;
-polygamma(1), of which it has nine digits; medians over elements that share memory. Finite are
+polygamma(1), of which it has nine digits; medians over elements that share memory; nansum over
+an empty list of dimensions, of which torch.compile takes the wrong sizes. Finite are
 images and weights of convolutions (whether a pad of zeros takes part in a product with infinity is
 up to the kernel), images that are interpolated, for the same reason, and what var_mean takes
 (eager's mean of an infinity is nan or not by its place); no nan is in what searchsorted searches by
@@ -125,7 +126,7 @@ REDUCTIONS = [
     *(f"torch.{name}({{f}}, {{ds}}, keepdim={{flag}})" for name in ("mean", "logsumexp")),
     *(f"torch.{name}({{x}}, {{d}}, {{flag}})[{{bit}}]" for name in ("max", "min")),
     *(f"torch.{name}({{x}}, {{d}}, keepdim={{flag}})" for name in ("argmax", "argmin")),
-    "torch.nansum({f}, {ds}, keepdim={flag})",
+    "torch.nansum({f}, {ds} or None, keepdim={flag})",
     "torch.sum({x}, {ds}, dtype={dtype_up})",
     "torch.mean({x}, dtype=torch.float64)",
     "torch.count_nonzero({x}, {d})",

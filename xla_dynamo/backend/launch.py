@@ -23,6 +23,7 @@ from xla_dynamo.errors import CompileError
 from . import fx_graph, metrics, outputs
 from .apart import keep_apart
 from .divisors import keep_divisors
+from .in_place import compute_first
 from .lowering import Lowered, Target, lower_graph
 from .lowering import dtypes as dtype_table
 from .lowering.source import first_location
@@ -198,6 +199,7 @@ def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
     keep_nan(graph)
     keep_divisors(graph, target.platform)
     unflatten(graph)  # which drops what is no longer used
+    compute_first(graph)
     try:
         return lower_graph(graph, target, **details)
     except CompileError as error:

@@ -1,4 +1,4 @@
-"""The torch.prims ops that PyTorch's decompositions leave in a graph, and the project's barrier.
+"""The torch.prims ops that PyTorch's decompositions leave in a graph, and the project's barriers.
 
 The former are what the decompositions of foreach optimizers and of a few references bottom out in.
 """
@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import torch
 import torch._inductor.inductor_prims  # defines prims.fma; AOTAutograd has imported it before us
 from jax import lax
+from jax.experimental.xla_metadata import set_xla_metadata
 
-from ... import apart  # noqa: F401  (registers the op)
+from ... import apart, in_place  # noqa: F401  (they register ops)
 from ..dtypes import to_numpy
 from ..registry import lower
 from ._promotion import compute
@@ -55,3 +56,14 @@ def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) ->
 @lower(torch.ops.xla_dynamo.apart.default)
 def barrier(x: jax.Array) -> jax.Array:
     return lax.optimization_barrier(x)
+
+
+@lower(torch.ops.xla_dynamo.computed.default)
+def computed(x: jax.Array) -> jax.Array:
+    """On the CPU barriers are gone before XLA makes loops of several ops; elsewhere calls are."""
+    return lax.platform_dependent(x, cpu=_called, default=lax.optimization_barrier)
+
+
+def _called(x: jax.Array) -> jax.Array:
+    with set_xla_metadata(inlineable="false"):
+        return jax.jit(lambda x: x)(x)
