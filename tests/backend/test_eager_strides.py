@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 import xla_dynamo.compat  # noqa: F401  (the xla device)
 
@@ -26,6 +27,17 @@ OPS: dict[str, Op] = {
     "logical_xor": torch.logical_xor,
     "xlog1py": torch.special.xlog1py,
     "xlogy": torch.xlogy,
+    "binary_cross_entropy": lambda x, y: F.binary_cross_entropy(
+        *(z / 20 for z in torch.broadcast_tensors(x, y)), reduction="none"
+    ),
+    "huber_loss": lambda x, y: F.huber_loss(x, y, reduction="none"),
+    "ldexp": lambda x, y: torch.ldexp(x, y.int()),
+    "a power of a number": lambda x, y: 2.0**x + 2 ** y.int(),
+    "isin": lambda x, y: torch.isin(x, y.flatten()),
+    "log_sigmoid": lambda x, y: F.logsigmoid(x),
+    "one_hot": lambda x, y: F.one_hot(x.long() % 3, 3),
+    "batch_norm": lambda x, y: F.batch_norm(x, None, None, training=True),
+    "batch_norm, frozen": lambda x, y: F.batch_norm(x, *x.new_ones(2, x.shape[1])),
     "add": torch.add,
     "hypot": torch.hypot,
 }

@@ -35,6 +35,7 @@ def xla(
     from .attention_weights import save_weights
     from .decompositions import decompositions
     from .dimensions import leave_out_empty_dimensions
+    from .eager_strides import keep_one_hot_in_order
     from .log_softmax import save_rows_only
     from .lowering.registry import draws
     from .margin_losses import exchange_margin_losses
@@ -50,6 +51,7 @@ def xla(
     replace_recurrent(gm)
     leave_out_empty_dimensions(gm)
     keep_resizing_whole(gm)
+    keep_one_hot_in_order(gm)
     exchange_margin_losses(gm)
     restore_scaled_updates(gm)
 

@@ -1,17 +1,20 @@
-"""Pointwise ops whose shape inference orders dimensions otherwise than eager -> as eager does.
+"""Ops whose shape inference orders dimensions in memory otherwise than eager -> as eager does.
 
-Where operands differ in the order of their dimensions in memory, eager's result has that of the
-first which decides. PyTorch infers these ops from what they are made of, where another operand
-comes first. as_strided and result strides show the difference.
+PyTorch infers these from what they are made of, or as it does for pointwise ops, where their
+kernels for the CPU make results of their own. as_strided and result strides show the difference.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
@@ -19,40 +22,123 @@ from . import fx_graph
 
 aten = torch.ops.aten
 
-_AS_A_SUM = frozenset(
-    {
-        aten.complex.default,
-        aten.copysign.Tensor,
-        aten.div.Tensor_mode,
-        aten.floor_divide.default,
-        aten.heaviside.default,
-        aten.logaddexp.default,
-        aten.logaddexp2.default,
-        aten.logical_and.default,
-        aten.logical_or.default,
-        aten.logical_xor.default,
-        aten.polar.default,
-        aten.special_xlog1py.default,
-        aten.xlogy.Tensor,
-    }
-)
+
+def _as_a_sum(args: Sequence[Any]) -> Tensor:
+    """That of the first of two operands which decides, other than in what it is made of."""
+    return aten.add.Tensor(*args[:2])
+
+
+def _as_the_first(args: Sequence[Any]) -> Tensor:
+    x, y = args[:2]
+    shape = torch.broadcast_shapes(x.shape, y.shape)
+    return torch.empty_like(x) if x.shape == shape else x.new_empty(shape)
+
+
+def _rows_first(args: Sequence[Any]) -> Tensor:
+    (x,) = (arg for arg in args[:2] if isinstance(arg, Tensor))
+    return x.new_empty(x.shape)
+
+
+def _elements_rows_first(args: Sequence[Any]) -> Tensor:
+    return args[0].new_empty(args[0].shape)
+
+
+def _as_the_first_or_a_sum(args: Sequence[Any]) -> Tensor:
+    like = _as_a_sum(args)
+    return torch.empty_like(args[0]) if like.shape == args[0].shape else like
+
+
+def _images(args: Sequence[Any]) -> Tensor:
+    return torch.empty_like(args[0], memory_format=suggest_memory_format(args[0]))
+
+
+# op -> a tensor of the strides of its (first) result, of its operands, fake or on a device "meta".
+_LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
+    **dict.fromkeys(
+        (
+            aten.complex.default,
+            aten.copysign.Tensor,
+            aten.div.Tensor_mode,
+            aten.floor_divide.default,
+            aten.heaviside.default,
+            aten.logaddexp.default,
+            aten.logaddexp2.default,
+            aten.logical_and.default,
+            aten.logical_or.default,
+            aten.logical_xor.default,
+            aten.polar.default,
+            aten.special_xlog1py.default,
+            aten.xlogy.Tensor,
+        ),
+        _as_a_sum,
+    ),
+    **dict.fromkeys((aten.binary_cross_entropy.default, aten.huber_loss.default), _as_the_first),
+    **dict.fromkeys((aten.log_sigmoid_forward.default, aten.pow.Scalar), _rows_first),
+    **dict.fromkeys((aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar), _elements_rows_first),
+    aten.ldexp.Tensor: _as_the_first_or_a_sum,
+    **dict.fromkeys(
+        (
+            aten.native_batch_norm.default,
+            aten._native_batch_norm_legit.default,
+            aten._native_batch_norm_legit.no_stats,
+            aten._native_batch_norm_legit_functional.default,
+            aten._native_batch_norm_legit_no_training.default,
+        ),
+        _images,
+    ),
+}
 
 
 def mended(op: Any, args: Any, result: Any) -> Any:
     """What shape inference gave for `op` of fake tensors, with the strides of eager's result."""
-    if op not in _AS_A_SUM:
+    if op not in _LIKE:
         return result
-    like = aten.add.Tensor(*args[:2])
-    if like.shape != result.shape or like.stride() == result.stride():
+    first = result if isinstance(result, Tensor) else result[0]
+    like = _LIKE[op](args)
+    if like.shape != first.shape or like.stride() == first.stride():
         return result
-    return result.new_empty_strided(result.shape, like.stride())
+    first = first.new_empty_strided(first.shape, like.stride())
+    return first if isinstance(result, Tensor) else (first, *result[1:])
+
+
+def in_order(op: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """`decomposition` of `op`, whose (first) result has the strides of eager's."""
+
+    @functools.wraps(decomposition)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = decomposition(*args, **kwargs)
+        first = result if isinstance(result, Tensor) else result[0]
+        like = _LIKE[op](args)
+        if like.shape != first.shape or like.stride() == first.stride():
+            return result
+        order = sorted(range(like.dim()), key=lambda dim: -like.stride(dim))
+        inverse = [order.index(dim) for dim in range(like.dim())]
+        dense = first.permute(order).clone(memory_format=torch.contiguous_format)
+        first = dense.permute(inverse)
+        return first if isinstance(result, Tensor) else (first, *result[1:])
+
+    return run
+
+
+def decompositions_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """Those of `table` whose results' strides PyTorch infers otherwise than eager has them."""
+    return {op: in_order(op, how) for op, how in table.items() if op in _LIKE}
+
+
+def keep_one_hot_in_order(gm: GraphModule) -> None:
+    """Exchange the calls of F.one_hot in Dynamo's graph, in place: it is traced as a comparison."""
+    fx_graph.exchange_calls(gm, {torch.nn.functional.one_hot: _one_hot})
+
+
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    return torch.nn.functional.one_hot(tensor, num_classes).contiguous()
 
 
 def mend(graph: Graph) -> None:
     """Let the values of `graph`, whose shapes are static, have the strides of eager's."""
     changed: set[Node] = set()
     for node in fx_graph.calls(graph):
-        if node.target not in _AS_A_SUM and changed.isdisjoint(node.all_input_nodes):
+        if node.target not in _LIKE and changed.isdisjoint(node.all_input_nodes):
             continue
         value = _value(node)
         if value is not None:
@@ -69,7 +155,7 @@ def _value(node: Node) -> Any:
     if "unbacked_bindings" in node.meta:
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
-    if op in _AS_A_SUM:
+    if op in _LIKE:
         new = mended(op, args, old)
         return None if new is old else new
     try:
@@ -81,4 +167,4 @@ def _value(node: Node) -> Any:
 
 
 def _shape(value: Any) -> Any:
-    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else value
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else value
