@@ -106,7 +106,7 @@ def _read(node: Node) -> list[Node]:
 
 
 def _bytes(node: Node) -> int | None:
-    value = node.meta["val"]
+    value = node.meta.get("val")
     return value.nbytes if isinstance(value, Tensor) else None
 
 
