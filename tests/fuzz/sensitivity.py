@@ -28,8 +28,8 @@ class _Noise(TorchDispatchMode):
     Zeros that a product of matrices gives change their sign, all with an odd `seed` and some with
     an even one: from the one term -0 eager has -0 for mm of (2, 1) by (1, 3) and 0 for the same in
     a batch, since some kernels add to a zero. What subtracts inside, and may come to almost
-    nothing, has an error of what it subtracts: logaddexp2(-1, -1) is 0, and 2e-16 in eager, and the
-    middle of linspace(-1, 1, 11) is -6e-17 there (which depends on the width of vectors).
+    nothing, has an error of what it subtracts, or none: logaddexp2(-1, -1) is 0, and 2e-16 in
+    eager; the middle of linspace(-1, 1, 11) is -6e-17 in eager's kernel of vectors, 0 in its other.
     """
 
     def __init__(self, seed: int) -> None:
@@ -51,6 +51,8 @@ class _Noise(TorchDispatchMode):
                 tensor.mul_(1 + noise)
                 if name in _DIFFERENCES:
                     tensor.add_(noise)
+                    nothing = (tensor.abs() <= noise.abs()) & ((noise < 0) | self.all_zeros)
+                    tensor.masked_fill_(nothing, 0)
                 if name in _PRODUCTS:
                     changes = (tensor == 0) & ((noise < 0) | self.all_zeros)
                     tensor.mul_(torch.where(changes, -1, 1))

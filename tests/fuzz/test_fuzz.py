@@ -212,14 +212,16 @@ def test_which_side_of_zero_a_difference_inside_an_op_is_on_is_rounding() -> Non
         assert (compare(program, other, seen, Tally()) is None) == alike
 
 
-def test_the_sign_of_the_middle_of_linspace_is_rounding() -> None:
+@pytest.mark.parametrize("step", ["z = y.floor()", "z = y.logical_not()", "z = y == 0"])
+def test_the_sign_of_the_middle_of_linspace_is_rounding(step: str) -> None:
     make = "y = torch.linspace(-1, 1, 11, dtype=x.dtype, device=x.device)"
-    program = Program((PRELUDE,), (make, "z = y.floor()"), ("z",))
+    program = Program((PRELUDE,), (make, step), ("z",))
     (seen,) = eager([program])
     for place, alike in ((5, True), (4, False)):
-        other = seen.results[0].clone()
-        other[place] = -1 - other[place]
-        assert (compare(program, Seen([other], seen.inputs, []), seen, Tally()) is None) == alike
+        other = seen.results[0].double().clone()
+        other[place] = 1 - other[place].abs()
+        changed = Seen([other.to(seen.results[0].dtype)], seen.inputs, [])
+        assert (compare(program, changed, seen, Tally()) is None) == alike
 
 
 def test_memory_that_is_not_shared_is_a_disagreement() -> None:
