@@ -82,6 +82,10 @@ EXACT: dict[str, Call] = {
     "xlog1py": torch.special.xlog1py,
     "entr": lambda x, _: torch.special.entr(x),
     "modf": lambda x, _: x - x.trunc(),
+    **{f"clamp from {k}": lambda x, _, k=k: torch.clamp(x, min=k) for k in NUMBERS},
+    **{f"clamp to {k}": lambda x, _, k=k: torch.clamp(x, max=k) for k in NUMBERS},
+    "hardtanh": lambda x, _: F.hardtanh(x),
+    "hardtanh from 0": lambda x, _: F.hardtanh(x, 0, 2),
     "angle": lambda x, _: torch.angle(x),
     "hypot of a pair": lambda x, y: torch.complex(x, y).angle(),
     "to integers": lambda x, _: x.nan_to_num(0, 7, -7).int(),
@@ -89,9 +93,7 @@ EXACT: dict[str, Call] = {
 }
 UP_TO_SIGNS_OF_ZEROS: dict[str, Call] = {
     **{n: lambda x, y, n=n: getattr(torch, n)(x, y) for n in CHOICES.split()},
-    **{n: lambda x, _, n=n: getattr(F, n)(x) for n in ("relu", "relu6", "hardtanh", "softshrink")},
-    **{f"clamp from {k}": lambda x, _, k=k: torch.clamp(x, min=k) for k in NUMBERS},
-    **{f"clamp to {k}": lambda x, _, k=k: torch.clamp(x, max=k) for k in NUMBERS},
+    **{n: lambda x, _, n=n: getattr(F, n)(x) for n in ("relu", "relu6", "softshrink")},
     **{f"lerp {k}": lambda x, y, k=k: torch.lerp(x, y, k) for k in NUMBERS},
     "lerp": lambda x, y: torch.lerp(x, y, y),
     "amax": lambda x, y: torch.stack([x, y]).amax(0),

@@ -5,6 +5,19 @@ from __future__ import annotations
 from .program import Program
 
 FOUND = {
+    "the angle of zeros that the compiler knows": Program(
+        ("x = torch.tensor([True, False], device=device)",),
+        ("y = x != x", "z = torch.atan2(y, y)"),
+        ("z",),
+    ),
+    "the sign of a zero that is a bound": Program(
+        ("x = torch.tensor([-0.0, 0.35, -1.0, nan], dtype=torch.float64, device=device)",),
+        (
+            "y = torch.signbit(torch.clamp(x, min=0).nan_to_num())",
+            "z = torch.signbit(F.hardtanh(x, -1, 0).nan_to_num())",
+        ),
+        ("y", "z"),
+    ),
     "a write that reads what it has overwritten": Program(
         ("x = torch.tensor([3, 0, -4, 1, -2, -2], device=device).reshape((3, 2))",),
         ("y = torch.chunk(x, 2, -2)[0]", "y.add_(torch.roll(y, 1))", "z = x * 2"),

@@ -45,13 +45,13 @@ def _no_empty(predicate: Predicate) -> Predicate:
 
 
 def _no_zero(predicate: Predicate) -> Predicate:
-    """No number is 0: XLA drops its addition, which makes -0.0 positive.
+    """No number is 0: XLA drops that addition, which makes -0.0 positive, and bounds it by either.
 
     As `alpha` of a difference it is negated in eager, where the integer 0 stays 0.
     """
 
     def holds(node: Node) -> bool:
-        numbers = (*node.args, node.kwargs.get("alpha"))
+        numbers = (*node.args, *node.kwargs.values())
         return predicate(node) and not any(operand == 0 for operand in numbers)
 
     return holds
@@ -138,10 +138,10 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
             aten.relu.default,
             aten.floor.default,
             aten.ceil.default,
-            aten.clamp.default,
         ),
         _of(_FLOATS),
     ),
+    ((aten.clamp.default,), _no_zero(_of(_FLOATS))),
     ((aten.maximum.default, aten.minimum.default), _of(_NUMBERS)),
     # torch-mlir folds x == x to True, also where x is nan.
     ((aten.eq.Tensor,), _to_bool(_INTS)),

@@ -17,6 +17,7 @@ from jax import lax
 
 from .. import dtypes
 from ..registry import lower
+from .arithmetic import at_least, at_most
 
 aten = torch.ops.aten
 
@@ -86,7 +87,7 @@ def rrelu_with_noise_backward(
 
 @lower(aten.hardtanh.default)
 def hardtanh(x: Array, min_val: float = -1, max_val: float = 1) -> Array:
-    return lax.min(lax.max(x, jnp.asarray(min_val, x.dtype)), jnp.asarray(max_val, x.dtype))
+    return at_most(at_least(x, jnp.asarray(min_val, x.dtype)), jnp.asarray(max_val, x.dtype))
 
 
 @lower(aten.hardshrink_backward.default, aten.softshrink_backward.default)

@@ -181,17 +181,28 @@ def clamp(x: jax.Array, low: Operand = None, high: Operand = None) -> jax.Array:
         return clamp_max(x, high)
     if high is None:
         return clamp_min(x, low)
-    return compute(lambda x, low, high: jnp.minimum(jnp.maximum(x, low), high), x, low, high)
+    return compute(lambda x, low, high: at_most(at_least(x, low), high), x, low, high)
+
+
+def at_least(x: jax.Array, low: jax.Array) -> jax.Array:
+    """`x` where the two are equal: XLA's maximum of -0.0 and 0.0 is either."""
+    return jnp.where((x >= low) | (x != x), x, low) if is_inexact(x.dtype) else jnp.maximum(x, low)
+
+
+def at_most(x: jax.Array, high: jax.Array) -> jax.Array:
+    return (
+        jnp.where((x <= high) | (x != x), x, high) if is_inexact(x.dtype) else jnp.minimum(x, high)
+    )
 
 
 @lower(aten.clamp_min.default, aten.clamp_min.Tensor)
 def clamp_min(x: jax.Array, low: Operand) -> jax.Array:
-    return compute(jnp.maximum, x, low)
+    return compute(at_least, x, low)
 
 
 @lower(aten.clamp_max.default, aten.clamp_max.Tensor)
 def clamp_max(x: jax.Array, high: Operand) -> jax.Array:
-    return compute(jnp.minimum, x, high)
+    return compute(at_most, x, high)
 
 
 @lower(aten.gcd.default)
