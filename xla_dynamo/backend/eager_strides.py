@@ -35,12 +35,8 @@ def _as_the_first(args: Sequence[Any]) -> Tensor:
 
 
 def _rows_first(args: Sequence[Any]) -> Tensor:
-    (x,) = (arg for arg in args[:2] if isinstance(arg, Tensor))
+    x = next(arg for arg in args if isinstance(arg, Tensor))
     return x.new_empty(x.shape)
-
-
-def _elements_rows_first(args: Sequence[Any]) -> Tensor:
-    return args[0].new_empty(args[0].shape)
 
 
 def _as_the_first_or_a_sum(args: Sequence[Any]) -> Tensor:
@@ -73,8 +69,15 @@ _LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
         _as_a_sum,
     ),
     **dict.fromkeys((aten.binary_cross_entropy.default, aten.huber_loss.default), _as_the_first),
-    **dict.fromkeys((aten.log_sigmoid_forward.default, aten.pow.Scalar), _rows_first),
-    **dict.fromkeys((aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar), _elements_rows_first),
+    **dict.fromkeys(
+        (
+            aten.isin.Tensor_Scalar,
+            aten.isin.Tensor_Tensor,
+            aten.log_sigmoid_forward.default,
+            aten.pow.Scalar,
+        ),
+        _rows_first,
+    ),
     aten.ldexp.Tensor: _as_the_first_or_a_sum,
     **dict.fromkeys(
         (
@@ -91,14 +94,7 @@ _LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
 
 def mended(op: Any, args: Any, result: Any) -> Any:
     """What shape inference gave for `op` of fake tensors, with the strides of eager's result."""
-    if op not in _LIKE:
-        return result
-    first = result if isinstance(result, Tensor) else result[0]
-    like = _LIKE[op](args)
-    if like.shape != first.shape or like.stride() == first.stride():
-        return result
-    first = first.new_empty_strided(first.shape, like.stride())
-    return first if isinstance(result, Tensor) else (first, *result[1:])
+    return _restrided(op, args, result, lambda x, strides: x.new_empty_strided(x.shape, strides))
 
 
 def in_order(op: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,18 +102,30 @@ def in_order(op: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(decomposition)
     def run(*args: Any, **kwargs: Any) -> Any:
-        result = decomposition(*args, **kwargs)
-        first = result if isinstance(result, Tensor) else result[0]
-        like = _LIKE[op](args)
-        if like.shape != first.shape or like.stride() == first.stride():
-            return result
-        order = sorted(range(like.dim()), key=lambda dim: -like.stride(dim))
-        inverse = [order.index(dim) for dim in range(like.dim())]
-        dense = first.permute(order).clone(memory_format=torch.contiguous_format)
-        first = dense.permute(inverse)
-        return first if isinstance(result, Tensor) else (first, *result[1:])
+        return _restrided(op, args, decomposition(*args, **kwargs), _copy_in_order)
 
     return run
+
+
+def _restrided(
+    op: Any, args: Any, result: Any, make: Callable[[Tensor, tuple[int, ...]], Tensor]
+) -> Any:
+    """`result`, or where its (first) tensor has other strides than eager's, with what is made."""
+    if op not in _LIKE:
+        return result
+    first = result if isinstance(result, Tensor) else result[0]
+    like = _LIKE[op](args)
+    if like.shape != first.shape or like.stride() == first.stride():
+        return result
+    first = make(first, like.stride())
+    return first if isinstance(result, Tensor) else (first, *result[1:])
+
+
+def _copy_in_order(x: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A dense copy whose dimensions are in the order of `strides`."""
+    order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
+    inverse = [order.index(dim) for dim in range(x.dim())]
+    return x.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)
 
 
 def decompositions_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
