@@ -86,6 +86,11 @@ TRACED: dict[str, Door] = {
     "compile": compiled("aot_eager", dynamic=False),
     "symbolic": compiled("aot_eager", dynamic=True),
 }
+# And with PyTorch's own decompositions, which leave it to the partitioner what backward saves.
+DECOMPOSED: dict[str, Door] = {
+    "compile": compiled("aot_eager_decomp_partition", dynamic=False),
+    "symbolic": compiled("aot_eager_decomp_partition", dynamic=True),
+}
 
 _Run = Callable[[list[list[Tensor]]], list[list[Tensor]]]
 _Written = Literal["eager", "zeros", "last"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import script
-from tests.fuzz.doors import DOORS, Seen, eager, with_zeros, written_last
+from tests.fuzz.doors import DECOMPOSED, DOORS, TRACED, Seen, eager, with_zeros, written_last
 from tests.fuzz.found import FOUND
 from tests.fuzz.generator import from_seed
 from tests.fuzz.hunt import hunt, shrink
@@ -150,6 +150,23 @@ def test_what_depends_on_an_input_that_is_written_to_is_pytorchs() -> None:
     assert by_x.all()
     assert unseen is None
     assert same.equal(by_y)
+    tally = Tally()
+    assert check([program], "compile", tally) == []
+    assert check([program], "lazy", tally) == []
+    assert tally.of_pytorch == 1
+
+
+def test_a_saved_input_that_a_graph_break_changes_is_pytorchs() -> None:
+    """t_() of an input runs in eager, after a graph of which backward saved that input."""
+    inputs = (
+        "x = torch.tensor(3, dtype=torch.int32, device=device)",
+        "y = torch.ones(2, 3, dtype=torch.float64, device=device).requires_grad_()",
+    )
+    steps = ("t = torch.log2(x)", "m = F.mse_loss(t, t)", "z = torch.addcmul(m, m, y)", "x.t_()")
+    program = Program(inputs, steps, ("z",), gradient=True)
+    assert TRACED["compile"]([program])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        DECOMPOSED["compile"]([program])
     tally = Tally()
     assert check([program], "compile", tally) == []
     assert check([program], "lazy", tally) == []
