@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,21 @@ def fresh_devices() -> Iterator[None]:
     _forget()
     yield
     _forget()
+
+
+@pytest.fixture
+def counted_from_zero(fresh_devices: None) -> Iterator[None]:
+    """Nothing pending, running or counted, and no tensor that another test left."""
+    import torch_xla.core.xla_model as xm
+    import torch_xla.debug.metrics as met
+
+    xm.mark_step(wait=True)
+    met.clear_all()
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    met.clear_all()
 
 
 def _forget() -> None:
