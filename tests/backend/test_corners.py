@@ -1,6 +1,6 @@
 """Elementwise calls on pairs of zeros, ones, infinities and nan: both doors give eager's values.
 
-Signs of zeros count too, but for ops that choose between two zeros (maxima, relu): which one they
+Signs of zeros count too, but for ops that choose between two zeros (maxima): which one they
 take is theirs.
 """
 
@@ -30,7 +30,7 @@ tanh trunc logical_not
 """
 ACTIVATIONS = """
 softplus softsign silu mish hardswish hardsigmoid hardshrink tanhshrink elu selu celu leaky_relu
-logsigmoid
+logsigmoid relu relu6
 """
 WITH_NUMBERS = """
 add sub mul div fmod remainder pow copysign floor_divide xlogy float_power rsub eq ne lt le gt ge
@@ -93,7 +93,7 @@ EXACT: dict[str, Call] = {
 }
 UP_TO_SIGNS_OF_ZEROS: dict[str, Call] = {
     **{n: lambda x, y, n=n: getattr(torch, n)(x, y) for n in CHOICES.split()},
-    **{n: lambda x, _, n=n: getattr(F, n)(x) for n in ("relu", "relu6", "softshrink")},
+    **{n: lambda x, _, n=n: getattr(F, n)(x) for n in ("softshrink",)},
     **{f"lerp {k}": lambda x, y, k=k: torch.lerp(x, y, k) for k in NUMBERS},
     "lerp": lambda x, y: torch.lerp(x, y, y),
     "amax": lambda x, y: torch.stack([x, y]).amax(0),

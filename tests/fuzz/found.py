@@ -5,6 +5,21 @@ from __future__ import annotations
 from .program import Program
 
 FOUND = {
+    "the sign of the 0 at which a falling range starts": Program(
+        ("x = torch.tensor([3.082], dtype=torch.float64, device=device)",),
+        (
+            "y = torch.linspace(0, -1.5, 2, dtype=torch.float64, device=x.device)",
+            "z = torch.signbit(y)",
+            "w = torch.signbit(torch.arange(0, -2, -0.5, device=x.device))",
+        ),
+        ("z", "w"),
+    ),
+    "the logarithm of 1 by lgamma": Program(
+        ("x = torch.tensor([-4, 0, -2, 1], device=device)",),
+        ("y = torch.lgamma(x.abs() + 1.0)", "z = y.masked_scatter(y > 0, y)"),
+        ("z",),
+        single=True,
+    ),
     "the angle of zeros that the compiler knows": Program(
         ("x = torch.tensor([True, False], device=device)",),
         ("y = x != x", "z = torch.atan2(y, y)"),

@@ -30,6 +30,7 @@ class _Noise(TorchDispatchMode):
     a batch, since some kernels add to a zero. What subtracts inside, and may come to almost
     nothing, has an error of what it subtracts, or none: logaddexp2(-1, -1) is 0, and 2e-16 in
     eager; the middle of linspace(-1, 1, 11) is -6e-17 in eager's kernel of vectors, 0 in its other.
+    Which of 0 and -0 is the greater is the place's, in eager.
     """
 
     def __init__(self, seed: int) -> None:
@@ -40,6 +41,11 @@ class _Noise(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__.rstrip("_")
+        if name in _EITHER and result.is_floating_point():
+            first, second = torch.broadcast_tensors(*args)
+            either = (first == 0) & (second == 0) & (first.signbit() != second.signbit())
+            some = torch.randint(0, 2, result.shape, generator=self.generator) == 1
+            result.mul_(torch.where(either & (some | self.all_zeros), -1, 1))
         if name in _EXACT or func.is_view:
             return result
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
@@ -71,6 +77,9 @@ _MOVEMENT = (
     "repeat_interleave fmax fmin threshold aminmax"
 )
 _EXACT = frozenset(_MOVEMENT.split())
+
+# Ops that give one of two numbers.
+_EITHER = frozenset({"maximum", "minimum", "fmax", "fmin"})
 
 # Ops that sum products.
 _SUMS = (

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.fuzz import script
 from tests.fuzz.doors import DECOMPOSED, DOORS, TRACED, Seen, eager, with_zeros, written_last
@@ -215,6 +216,16 @@ def test_the_sign_of_a_zero_that_a_product_gives_is_rounding() -> None:
         (seen,) = eager([program])
         zero = -seen.results[0]
         other = Seen([zero, zero.atan2(zero)], seen.inputs, [])
+        assert (compare(program, other, seen, Tally()) is None) == alike
+
+
+def test_which_of_two_zeros_is_the_maximum_is_rounding() -> None:
+    x = "x = torch.tensor([0.0, 0.0, -0.0, 1.0], dtype=torch.float64, device=device)"
+    steps = ("y = torch.maximum(x, -x)", "z = torch.signbit(y)")
+    program = Program((x,), steps, ("y", "z"))
+    (seen,) = eager([program])
+    for signs, alike in (([1, 0, 1, 0], True), ([0, 0, 0, 1], False)):
+        other = Seen([seen.results[0], torch.tensor(signs) > 0], seen.inputs, [])
         assert (compare(program, other, seen, Tally()) is None) == alike
 
 

@@ -56,7 +56,7 @@ CALLS: dict[Any, Callable[[Make], Calls]] = {
     **dict.fromkeys(
         (aten.neg.default, aten.tanh.default, aten.sigmoid.default, aten.sin.default), _unary
     ),
-    **dict.fromkeys((aten.cos.default, aten.relu.default, aten.exp.default), _unary),
+    **dict.fromkeys((aten.cos.default, aten.exp.default), _unary),
     **dict.fromkeys((aten.log.default, aten.sqrt.default, aten.rsqrt.default), _unary),
     **dict.fromkeys((aten.abs.default, aten.floor.default, aten.ceil.default), _unary),
     **dict.fromkeys((aten.reciprocal.default, aten.logical_not.default), _unary),

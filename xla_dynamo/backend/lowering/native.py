@@ -135,7 +135,6 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
             aten.sigmoid.default,
             aten.sin.default,
             aten.cos.default,
-            aten.relu.default,
             aten.floor.default,
             aten.ceil.default,
         ),

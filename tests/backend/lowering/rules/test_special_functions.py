@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import pytest
 import torch
-from rule_harness import check
+from rule_harness import check, run, to_torch
 
 from xla_dynamo.backend.lowering.rules import orthogonal_polynomials, special_functions
 
@@ -109,3 +110,34 @@ def test_polynomials(name: str) -> None:
     check(packet.n_scalar, x.float(), 3)
     if name.startswith("chebyshev"):
         check(getattr(aten, f"special_shifted_{name}").default, x, n)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 4e-6), (torch.float64, 1e-12)])
+def test_lgamma_next_to_its_zeros(dtype: torch.dtype, rtol: float) -> None:
+    """Its digits there, not only those of the terms that cancel; 0 at 1 and 2."""
+    offsets = 2.0 ** -torch.arange(1, 22)
+    x = torch.cat([one + sign * offsets for one in (1, 2) for sign in (1, -1)]).to(dtype)
+    close(run(aten.lgamma.default, x), torch.lgamma(x), atol=0, rtol=rtol)
+    for ones in (torch.tensor([1, 2], dtype=dtype), torch.tensor([1, 2])):
+        assert not to_torch(run(aten.lgamma.default, ones)).any()
+
+
+def test_zeta_of_what_underflows() -> None:
+    s = torch.tensor([10.0, 50, 100, 127, 200, 1000])[:, None]
+    q = torch.tensor([1.0, 2, 3, 8, 1e10])
+    close(run(aten.special_zeta.default, s, q), torch.special.zeta(s, q), atol=1e-37, rtol=2e-6)
+    check(aten.special_zeta.default, s.double(), q.double())
+
+
+@pytest.mark.parametrize(
+    ("op", "x"),
+    [(aten.special_legendre_polynomial_p, 1.0), (aten.special_laguerre_polynomial_l, 0.0)],
+    ids=str,
+)
+def test_polynomials_that_are_1_at_every_degree(op: Any, x: float) -> None:
+    ones = run(op.default, torch.full((101,), x), torch.arange(101.0))
+    assert to_torch(ones).eq(1).all()
+
+
+def close(array: jax.Array, expected: torch.Tensor, atol: float, rtol: float) -> None:
+    torch.testing.assert_close(to_torch(array), expected, atol=atol, rtol=rtol)

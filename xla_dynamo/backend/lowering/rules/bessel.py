@@ -88,7 +88,7 @@ def bessel_j(order: int, x: Array) -> Array:
     near, far = jnp.minimum(size, _OSCILLATING), jnp.maximum(size, _OSCILLATING)
     small, _ = _series(order, near, -1)
     value = jnp.where(size < _OSCILLATING, small, _hankel(order, far).real)
-    return jnp.where(x < 0, -value, value) if order else value
+    return jnp.where(jnp.signbit(x), -value, value) if order else value
 
 
 def bessel_y(order: int, x: Array) -> Array:

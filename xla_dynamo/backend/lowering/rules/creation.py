@@ -17,7 +17,7 @@ from jax import lax
 
 from ..dtypes import to_numpy
 from ..registry import Unsupported, lower
-from ._promotion import cast, is_inexact, result_dtype
+from ._promotion import cast, is_inexact, plus_zero, result_dtype
 
 aten = torch.ops.aten
 
@@ -156,7 +156,8 @@ def arange_step(
     # Whole ranges are exact in integers; others are computed as eager does, in float64.
     places = lax.iota(np.int64 if whole else np.float64, max(size, 0))
     convert = int if whole else float
-    return (places * convert(step) + convert(start)).astype(result)
+    values = places * convert(step) + convert(start)
+    return (values if whole or start else plus_zero(values)).astype(result)
 
 
 @lower(
@@ -195,7 +196,9 @@ def _between(start: Any, end: Any, steps: int, result: np.dtype) -> jax.Array:
         return start.reshape(1)
     place = lax.iota(np.int64, steps)
     step = (end - start) / (steps - 1)
-    return jnp.where(place < steps // 2, start + step * place, end - step * (steps - 1 - place))
+    values = jnp.where(place < steps // 2, start + step * place, end - step * (steps - 1 - place))
+    # XLA drops the addition of 0, and the 0 of a negative step is -0.0.
+    return jnp.where((values == 0) & ((place == 0) | (place == steps - 1)), 0, values)
 
 
 @lower(aten.eye.default)

@@ -55,15 +55,16 @@ def _evaluate(
     degree = n.astype(np.int32)
 
     def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        k, p, q, result = state
-        p, q = following(k.astype(x.dtype), x, p, q), p
-        return k + 1, p, q, jnp.where(degree == k + 1, p, result)
+        k, each, p, q, result = state
+        p, q = following(each, x, p, q), p
+        return k + 1, each + 1, p, q, jnp.where(degree == k + 1, p, result)
 
+    # k once more, for each element: XLA divides by a scalar through its reciprocal.
     one = jnp.ones_like(x)
     start = jnp.where(degree == 0, one, jnp.where(degree == 1, first(x), jnp.zeros_like(x)))
     highest = jnp.max(degree, initial=0)
-    state = (jnp.int32(1), first(x), one, start)
-    return lax.while_loop(lambda state: state[0] < highest, step, state)[3]
+    state = (jnp.int32(1), one, first(x), one, start)
+    return lax.while_loop(lambda state: state[0] < highest, step, state)[4]
 
 
 def _register(name: str, first: _First, following: _Next, shifted: bool) -> None:

@@ -58,6 +58,18 @@ _ROUNDINGS: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.round.default: lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }
 
+
+def _relu(x: jax.Array) -> jax.Array:
+    zero = jnp.zeros((), x.dtype)
+    if not is_inexact(x.dtype):
+        return lax.max(x, zero)
+    # Eager keeps -0.0, of which and 0.0 XLA's maximum is either; compilers for GPUs fuse a maximum
+    # into convolutions.
+    return lax.platform_dependent(
+        x, cpu=lambda x: jnp.where(x < 0, zero, x), default=lambda x: lax.max(x, zero)
+    )
+
+
 _OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.neg.default: lax.neg,
     aten.square.default: lax.square,
@@ -65,7 +77,7 @@ _OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sgn.default: lambda x: sgn(x),
     aten.sign.default: lambda x: sgn(x),
     aten.frac.default: lambda x: x - jnp.trunc(x),
-    aten.relu.default: lambda x: lax.max(x, jnp.zeros((), x.dtype)),
+    aten.relu.default: lambda x: _relu(x),
 }
 
 

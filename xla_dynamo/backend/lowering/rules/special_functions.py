@@ -17,9 +17,37 @@ from jax import lax
 from jax.scipy import special
 
 from ..registry import lower
-from ._promotion import compute
+from ._promotion import compute, plus_zero
 
 aten = torch.ops.aten
+
+
+# zeta(k) - 1 for k from 2 on, Riemann's: https://dlmf.nist.gov/25.2.E1.
+_ZETA_LESS_1 = (
+    *(0.6449340668482264, 0.2020569031595943, 0.08232323371113819, 0.03692775514336993),
+    *(0.01734306198444914, 0.008349277381922827, 0.00407735619794434, 0.0020083928260822143),
+    *(0.0009945751278180853, 0.0004941886041194645, 0.0002460865533080483, 0.00012271334757848915),
+    *(6.124813505870483e-05, 3.058823630702049e-05, 1.528225940865187e-05, 7.637197637899763e-06),
+    *(3.81729326499984e-06, 1.908212716553939e-06, 9.539620338727962e-07, 4.769329867878064e-07),
+    *(2.38450502727733e-07, 1.1921992596531106e-07, 5.960818905125948e-08, 2.980350351465228e-08),
+    *(1.4901554828365043e-08, 7.45071178983543e-09),
+)
+
+
+def _lgamma(x: jax.Array) -> jax.Array:
+    """lax.lgamma is off by its largest terms' rounding near 1 and 2, where lgamma is 0.
+
+    There: the Taylor series at 2, https://dlmf.nist.gov/5.7.E3,
+    from 1 on by lgamma(x + 1) - log(x).
+    """
+    to_one = x < 1.5
+    near = (x > 0.5) & (x < 2.5)
+    z = jnp.where(near, x - jnp.where(to_one, 1, 2).astype(x.dtype), 0)
+    count = len(_ZETA_LESS_1) if x.dtype == np.float64 else 13
+    signed = [zeta * (-1) ** k / k for k, zeta in enumerate(_ZETA_LESS_1[:count], 2)]
+    series = z * jnp.polyval(jnp.asarray([*signed[::-1], 1 - np.euler_gamma], x.dtype), z)
+    at_zero = series - jnp.where(to_one, jnp.log1p(z), 0)
+    return jnp.where(near, at_zero, lax.lgamma(x))
 
 
 def _digamma(x: jax.Array) -> jax.Array:
@@ -31,7 +59,11 @@ def _i0(x: jax.Array) -> jax.Array:
 
 
 def _i1(x: jax.Array) -> jax.Array:
-    return lax.exp(lax.abs(x)) * lax.bessel_i1e(x)
+    return lax.exp(lax.abs(x)) * _i1e(x)
+
+
+def _i1e(x: jax.Array) -> jax.Array:
+    return plus_zero(lax.bessel_i1e(x))
 
 
 def _entr(x: jax.Array) -> jax.Array:
@@ -62,12 +94,12 @@ _UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.erfc.default: lax.erfc,
     aten.erfinv.default: lax.erf_inv,
     aten.special_erfcx.default: _erfcx,
-    aten.lgamma.default: lax.lgamma,
+    aten.lgamma.default: _lgamma,
     aten.digamma.default: _digamma,
     aten.i0.default: _i0,
     aten.special_i0e.default: lax.bessel_i0e,
     aten.special_i1.default: _i1,
-    aten.special_i1e.default: lax.bessel_i1e,
+    aten.special_i1e.default: _i1e,
     aten.special_modified_bessel_i0.default: _i0,
     aten.special_modified_bessel_i1.default: _i1,
     aten.special_ndtri.default: special.ndtri,
@@ -96,6 +128,9 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     sign = jnp.where(x % 2 == 0, 1, -1).astype(x.dtype)
     far = jnp.where(skipped > 0, sign * (_tail(x, 1 - near) - _tail(x, 1 - q)), 0)
 
+    def vanished(b: jax.Array) -> jax.Array:
+        return (b == 0) & jnp.isfinite(x + near)
+
     def unfinished(state: tuple[jax.Array, ...]) -> jax.Array:
         return jnp.any(state[4])
 
@@ -104,7 +139,7 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
         a = jnp.where(active, a + 1, a)
         b = jnp.where(active, lax.pow(a, -x), b)
         total = jnp.where(active, total + b, total)
-        converged |= active & (jnp.abs(b) < tolerance * jnp.abs(total))
+        converged |= active & ((jnp.abs(b) < tolerance * jnp.abs(total)) | vanished(b))
         active &= ~converged & ((step < 8) | (a <= 9))
         return step + 1, a, b, total, active, converged
 
@@ -113,11 +148,14 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     start = (jnp.int32(0), near, jnp.zeros_like(q), lax.pow(near, -x), active, none)
     _, w, b, total, _, converged = lax.while_loop(unfinished, add_term, start)
     corrected = total + b * w / (x - 1) - b / 2
-    rising = jnp.ones_like(x)
+    rising, done = jnp.ones_like(x), converged
     for k, denominator in enumerate(_EULER_MACLAURIN):
         rising = rising * (x + 2 * k)
         b = b / w
-        corrected = corrected + rising * b / denominator
+        term = rising * b / denominator
+        # What is negligible is followed by products of an overflow and nothing.
+        corrected = jnp.where(done, corrected, corrected + term)
+        done |= jnp.abs(term) < tolerance * jnp.abs(corrected)
         rising = rising * (x + 2 * k + 1)
         b = b / w
     result = jnp.where(converged, total, corrected) + far
@@ -223,7 +261,7 @@ def mvlgamma(x: jax.Array, p: int) -> jax.Array:
     steps = np.arange(p) / 2
 
     def function(x: jax.Array) -> jax.Array:
-        return jnp.sum(lax.lgamma(x[..., None] - steps.astype(x.dtype)), -1) + constant
+        return jnp.sum(_lgamma(x[..., None] - steps.astype(x.dtype)), -1) + constant
 
     return compute(function, x, to_float=True)
 
