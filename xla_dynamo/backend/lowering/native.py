@@ -57,6 +57,16 @@ def _no_zero(predicate: Predicate) -> Predicate:
     return holds
 
 
+def _numbers_wide(predicate: Predicate) -> Predicate:
+    """No number beside 16 bits, to which torch-mlir rounds it: 1e5 is inf in float16."""
+
+    def holds(node: Node) -> bool:
+        wide = node.meta["val"].dtype not in _FLOATS - _WIDE
+        return predicate(node) and (wide or all(isinstance(arg, Node) for arg in node.args))
+
+    return holds
+
+
 def _scaled_wide(predicate: Predicate) -> Predicate:
     """No `alpha` in 16 bits: torch-mlir rounds the product, eager the sum only."""
 
@@ -115,9 +125,10 @@ _BOOL = frozenset({torch.bool})
 _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     # Element-wise
     (
-        (aten.neg.default, aten.mul.Tensor, aten.abs.default),
+        (aten.neg.default, aten.abs.default),
         _of(_NUMBERS),
     ),
+    ((aten.mul.Tensor,), _numbers_wide(_of(_NUMBERS))),
     ((aten.add.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
     ((aten.sub.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
     # XLA divides by a constant through its reciprocal, which 16 bits round too coarsely.

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import lax
 
 from ..dtypes import accumulation, is_supported, to_numpy, to_torch
 from ..registry import Unsupported
@@ -55,14 +56,30 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 
 def compute(
-    function: Callable[..., jax.Array], *operands: Any, to_float: bool = False
+    function: Callable[..., jax.Array],
+    *operands: Any,
+    to_float: bool = False,
+    numbers_rounded: bool = False,
 ) -> jax.Array:
-    """`function` of the promoted operands, evaluated in eager's precision and rounded once."""
+    """`function` of the promoted operands, evaluated in eager's precision and rounded once.
+
+    Some of eager's kernels round numbers to 16 bits too, others (mul, add, x / 0.1) do not.
+    """
     dtype = result_dtype(*operands)
     dtype = floating(dtype) if to_float else dtype
+    if numbers_rounded and dtype != accumulation(dtype):
+        operands = tuple(_rounded(operand, dtype) for operand in operands)
     result = function(*(cast(operand, accumulation(dtype)) for operand in operands))
     # Functions may leave the dtype on purpose: comparisons give bool.
     return result.astype(dtype) if result.dtype == accumulation(dtype) else result
+
+
+def _rounded(operand: Any, dtype: np.dtype) -> jax.Array:
+    if not is_array(operand) or operand.dtype == dtype or not is_inexact(operand.dtype):
+        return cast(operand, dtype)
+    # XLA drops a conversion to fewer bits and back.
+    bits = jnp.finfo(dtype)
+    return lax.reduce_precision(cast(operand, accumulation(dtype)), bits.nexp, bits.nmant)
 
 
 def cast(operand: Any, dtype: np.dtype) -> jax.Array:

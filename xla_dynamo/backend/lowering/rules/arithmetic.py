@@ -43,13 +43,13 @@ def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     if _is_zero(y, alpha):
         return compute(lambda x, y: plus_zero(x), x, y)
     alpha = _rounded(alpha, x, y)
-    return compute(lambda x, y: x + _scaled(y, alpha), x, y)
+    return compute(lambda x, y: x + _scaled(y, alpha), x, y, numbers_rounded=True)
 
 
 @lower(aten.sub.Tensor, aten.sub.Scalar)
 def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     if not is_array(alpha) and alpha == 1 and not _is_zero(y, -alpha):
-        return compute(jnp.subtract, x, y)
+        return compute(jnp.subtract, x, y, numbers_rounded=True)
     # As eager does: the integer 0 is no -0.0 when its sign is changed, and decides that of a zero.
     return add(x, y, -alpha)
 
@@ -74,8 +74,10 @@ def div_mode(x: Operand, y: Operand, *, rounding_mode: str | None) -> jax.Array:
     if rounding_mode is None:
         return div(x, y)
     if rounding_mode == "floor":
-        return compute(_floored, x, y)
+        return floor_divide(x, y)
     if is_inexact(result_dtype(x, y)):
+        if _is_number(y):
+            return compute(lambda x, y: jnp.trunc(x / y), x, y)
         # Eager rounds the quotient to its 16 bits before it truncates.
         return jnp.trunc(div(x, y))
     return lax.div(*jnp.broadcast_arrays(*promote(x, y)))
@@ -83,18 +85,18 @@ def div_mode(x: Operand, y: Operand, *, rounding_mode: str | None) -> jax.Array:
 
 @lower(aten.floor_divide.default, aten.floor_divide.Scalar)
 def floor_divide(x: Operand, y: Operand) -> jax.Array:
-    return compute(_floored, x, y)
+    return compute(_floored, x, y, numbers_rounded=_is_number(x))
 
 
 @lower(aten.fmod.Tensor, aten.fmod.Scalar)
 def fmod(x: Operand, y: Operand) -> jax.Array:
-    return compute(_broadcasting(lax.rem), x, y)
+    return compute(_broadcasting(lax.rem), x, y, numbers_rounded=True)
 
 
 @lower(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
 def remainder(x: Operand, y: Operand) -> jax.Array:
     """The remainder with the sign of the divisor."""
-    return compute(_modulo, x, y)
+    return compute(_modulo, x, y, numbers_rounded=True)
 
 
 @lower(aten.reciprocal.default)
@@ -127,7 +129,7 @@ def lerp(start: jax.Array, end: jax.Array, weight: Operand) -> jax.Array:
 def pow_(base: Operand, exponent: jax.Array) -> jax.Array:
     if not is_inexact(result_dtype(base, exponent)):
         return _integer_power(*promote(base, exponent))
-    return compute(lax_power, base, exponent)
+    return compute(lax_power, base, exponent, numbers_rounded=True)
 
 
 @lower(aten.pow.Tensor_Scalar)
@@ -139,11 +141,11 @@ def pow_scalar(base: jax.Array, exponent: Operand) -> jax.Array:
     if exponent == 0:
         return jnp.ones_like(base, dtype=dtype)
     if isinstance(exponent, complex) or not float(exponent).is_integer():
-        return compute(lax_power, base, exponent)
+        return compute(lax_power, base, exponent, numbers_rounded=True)
     if not is_inexact(dtype) and exponent < 0:
         raise Unsupported("an integer to a negative power")
     if is_inexact(dtype) and abs(exponent) > 16:
-        return compute(lax_power, base, exponent)
+        return compute(lax_power, base, exponent, numbers_rounded=True)
     return compute(lambda x: lax.integer_pow(x, int(exponent)), base.astype(dtype))
 
 
@@ -225,6 +227,10 @@ def lax_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
     nan = jnp.full_like(real, jnp.nan)
     at_zero = jnp.where(real > 0, 0, lax.complex(jnp.where(real < 0, jnp.inf, nan), nan))
     return jnp.where(base == 0, at_zero, power)
+
+
+def _is_number(operand: Operand) -> bool:
+    return not is_array(operand) or operand.ndim == 0
 
 
 def _scaled(x: jax.Array, alpha: Operand) -> jax.Array:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..registry import Unsupported, lower
-from ._promotion import cast, is_inexact, promote
+from ._promotion import cast, compute, is_inexact, promote
 
 aten = torch.ops.aten
 
@@ -37,7 +37,7 @@ _TESTS: dict[Any, Callable[[jax.Array], jax.Array]] = {
 
 def _register_tables() -> None:
     def promoted(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        return lambda x, y: function(*promote(x, y))
+        return lambda x, y: compute(function, x, y, numbers_rounded=True)
 
     def on_floats(test: Callable[..., jax.Array], of_integers: bool) -> Callable[..., jax.Array]:
         def rule(x: jax.Array) -> jax.Array:

@@ -81,7 +81,7 @@ _PAIRS: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
 
 def _register_table() -> None:
     def evaluated_as_float(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        return lambda x, y: compute(function, x, y, to_float=True)
+        return lambda x, y: compute(function, x, y, to_float=True, numbers_rounded=True)
 
     for function, ops in _PAIRS.items():
         lower(*ops)(evaluated_as_float(function))
