@@ -92,7 +92,8 @@ def test_hlo_and_stablehlo() -> None:
     y = pending()
     hlo = ir_text.hlo([y])
     assert re.match(r"HloModule IrToHlo\.\d+, entry_computation_layout=\{\(f32\[2,3\]", hlo)
-    assert "maximum(" in hlo
+    assert "aten.relu" in hlo
+    assert "select(" in hlo
     text = xm.get_stablehlo([y])
     assert re.match(r"module @IrToHlo\.\d+", text)
     assert "stablehlo.dot_general" in text
