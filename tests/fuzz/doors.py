@@ -86,6 +86,11 @@ TRACED: dict[str, Door] = {
     "compile": compiled("aot_eager", dynamic=False),
     "symbolic": compiled("aot_eager", dynamic=True),
 }
+# Dynamo's graphs as they are, op by op.
+CAPTURED: dict[str, Door] = {
+    "compile": compiled("eager", dynamic=False),
+    "symbolic": compiled("eager", dynamic=True),
+}
 # And with PyTorch's own decompositions, which leave it to the partitioner what backward saves.
 DECOMPOSED: dict[str, Door] = {
     "compile": compiled("aot_eager_decomp_partition", dynamic=False),

@@ -10,7 +10,16 @@ import pytest
 import torch
 
 from tests.fuzz import script
-from tests.fuzz.doors import DECOMPOSED, DOORS, TRACED, Seen, eager, with_zeros, written_last
+from tests.fuzz.doors import (
+    CAPTURED,
+    DECOMPOSED,
+    DOORS,
+    TRACED,
+    Seen,
+    eager,
+    with_zeros,
+    written_last,
+)
 from tests.fuzz.found import FOUND
 from tests.fuzz.generator import from_seed
 from tests.fuzz.hunt import hunt, shrink
@@ -168,6 +177,24 @@ def test_a_saved_input_that_a_graph_break_changes_is_pytorchs() -> None:
     assert TRACED["compile"]([program])
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         DECOMPOSED["compile"]([program])
+    tally = Tally()
+    assert check([program], "compile", tally) == []
+    assert check([program], "lazy", tally) == []
+    assert tally.of_pytorch == 1
+
+
+def test_a_graph_that_raises_as_captured_is_pytorchs() -> None:
+    """Dynamo has the sizes of before t_(): its graph has an index that is out of range."""
+    inputs = ("x = torch.ones(2, 1, dtype=torch.float64, device=device)",)
+    steps = (
+        "y = torch.neg(x)",
+        "y.t_()",
+        "z = y.index_put((torch.arange(2, device=x.device) % y.shape[0],), y, accumulate=True)",
+    )
+    program = Program(inputs, steps, ("z",))
+    assert eager([program])[0].results[0].tolist() == [[-3, -3]]
+    with pytest.raises(IndexError):
+        CAPTURED["compile"]([program])
     tally = Tally()
     assert check([program], "compile", tally) == []
     assert check([program], "lazy", tally) == []
