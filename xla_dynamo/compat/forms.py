@@ -9,6 +9,8 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.halves import rounded_to
+
 from . import scalars
 
 aten = torch.ops.aten
@@ -33,12 +35,23 @@ def scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
             schema[position].type, torch.TensorType
         )
         if isinstance(value, Node) and (number or value.target is aten.select.int):
-            return _forms.setdefault(func, _in_op_precision(scalars.form(func)))
+            return _forms.setdefault(func, _in_op_precision(func, scalars.form(func)))
     return None
 
 
-def _in_op_precision(form: Callable[..., Any]) -> Callable[..., Any]:
-    """Numbers enter an op on half-precision tensors at float32, where eager computes."""
+def _in_op_precision(func: Any, form: Callable[..., Any]) -> Callable[..., Any]:
+    """Numbers enter an op on half-precision tensors at float32, where eager computes.
+
+    Most ops of eager round the numbers to half precision first.
+    """
+
+    def widened(x: Any, half: torch.dtype) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        if x.dtype in _HALVES:
+            return x.float()
+        kept = func in scalars.UNROUNDED or x.dim() or x.is_complex() or x.dtype is torch.bool
+        return x if kept else rounded_to(x, half)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -49,9 +62,7 @@ def _in_op_precision(form: Callable[..., Any]) -> Callable[..., Any]:
         ]
         if not halves:
             return form(*args, **kwargs)
-        wide = [
-            x.float() if isinstance(x, torch.Tensor) and x.dtype in _HALVES else x for x in leaves
-        ]
+        wide = [widened(x, halves[0]) for x in leaves]
         args, kwargs = pytree.tree_unflatten(wide, spec)
         result = form(*args, **kwargs)
         return result.to(halves[0]) if result.dtype is torch.float32 else result

@@ -118,6 +118,15 @@ _TABLE: dict[Any, tuple[tuple[int | str, ...], Form]] = {
     aten.full.default: ((1,), _full),
 }
 
+# Ops that take a number beside 16-bit floats as it is, in eager; others round it to 16 bits.
+UNROUNDED = frozenset(
+    {
+        *(aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar),
+        *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.addcmul.default, aten.addcdiv.default),
+        *(aten.lerp.Scalar, aten.masked_fill.Scalar, aten.fill.Scalar, aten.full.default),
+    }
+)
+
 # Where the number of a foreach op stands.
 _FOREACH_POSITIONS: dict[Any, tuple[int | str, ...]] = {
     aten.add.Scalar: (1,),

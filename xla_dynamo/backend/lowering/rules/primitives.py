@@ -15,7 +15,7 @@ import torch._inductor.inductor_prims  # defines prims.fma; AOTAutograd has impo
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from ... import apart, in_place  # noqa: F401  (they register ops)
+from ... import apart, halves, in_place  # noqa: F401  (they register ops)
 from ..dtypes import to_numpy
 from ..registry import lower
 from ._promotion import compute
@@ -56,6 +56,12 @@ def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) ->
 @lower(torch.ops.xla_dynamo.apart.default)
 def barrier(x: jax.Array) -> jax.Array:
     return lax.optimization_barrier(x)
+
+
+@lower(torch.ops.xla_dynamo.rounded_to.default)
+def rounded_to(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+    bits = jnp.finfo(to_numpy(dtype))
+    return lax.reduce_precision(x.astype(jnp.float32), bits.nexp, bits.nmant)
 
 
 @lower(torch.ops.xla_dynamo.computed.default)
