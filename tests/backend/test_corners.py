@@ -93,7 +93,7 @@ EXACT: dict[str, Call] = {
 }
 UP_TO_SIGNS_OF_ZEROS: dict[str, Call] = {
     **{n: lambda x, y, n=n: getattr(torch, n)(x, y) for n in CHOICES.split()},
-    **{n: lambda x, _, n=n: getattr(F, n)(x) for n in ("softshrink",)},
+    "softshrink": lambda x, _: F.softshrink(x),
     **{f"lerp {k}": lambda x, y, k=k: torch.lerp(x, y, k) for k in NUMBERS},
     "lerp": lambda x, y: torch.lerp(x, y, y),
     "amax": lambda x, y: torch.stack([x, y]).amax(0),

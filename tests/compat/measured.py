@@ -6,7 +6,7 @@ import torch
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 
-XLA = torch.device("xla:0")
+from .lockstep import XLA
 
 
 def step(rows: int = 4) -> torch.Tensor:

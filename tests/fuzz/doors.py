@@ -81,21 +81,21 @@ DOORS: dict[str, Door] = {
     "lazy": lazy,
     "symbolic": compiled("xla", dynamic=True),
 }
+
+
+def _without_xla(backend: str) -> dict[str, Door]:
+    return {
+        "compile": compiled(backend, dynamic=False),
+        "symbolic": compiled(backend, dynamic=True),
+    }
+
+
 # The same with PyTorch's own kernels for the graphs: what is PyTorch's mistake shows here too.
-TRACED: dict[str, Door] = {
-    "compile": compiled("aot_eager", dynamic=False),
-    "symbolic": compiled("aot_eager", dynamic=True),
-}
+TRACED = _without_xla("aot_eager")
 # Dynamo's graphs as they are, op by op.
-CAPTURED: dict[str, Door] = {
-    "compile": compiled("eager", dynamic=False),
-    "symbolic": compiled("eager", dynamic=True),
-}
+CAPTURED = _without_xla("eager")
 # And with PyTorch's own decompositions, which leave it to the partitioner what backward saves.
-DECOMPOSED: dict[str, Door] = {
-    "compile": compiled("aot_eager_decomp_partition", dynamic=False),
-    "symbolic": compiled("aot_eager_decomp_partition", dynamic=True),
-}
+DECOMPOSED = _without_xla("aot_eager_decomp_partition")
 
 _Run = Callable[[list[list[Tensor]]], list[list[Tensor]]]
 _Written = Literal["eager", "zeros", "last"]

@@ -132,6 +132,14 @@ def test_an_error_that_says_what_to_do_is_counted(steps: tuple[str, ...]) -> Non
     assert tally.declined == 1
 
 
+def _assert_pytorchs(program: Program) -> None:
+    """That torch.compile differs from eager, for PyTorch's reasons, and lazy tensors do not."""
+    tally = Tally()
+    assert check([program], "compile", tally) == []
+    assert check([program], "lazy", tally) == []
+    assert tally.of_pytorch == 1
+
+
 def test_zeros_that_autograd_makes_up_are_pytorchs() -> None:
     """AOTAutograd differentiates written inputs, by zero: nan where the derivative is infinite."""
     inputs = (
@@ -142,10 +150,7 @@ def test_zeros_that_autograd_makes_up_are_pytorchs() -> None:
     program = Program(inputs, ("v.mul_(x.sqrt())", "y = x @ x"), ("y",), gradient=True)
     assert eager([program])[0].gradients[2].isfinite().all()
     assert with_zeros([program])[0].gradients[2].isnan().all()
-    tally = Tally()
-    assert check([program], "compile", tally) == []
-    assert check([program], "lazy", tally) == []
-    assert tally.of_pytorch == 1
+    _assert_pytorchs(program)
 
 
 def test_what_depends_on_an_input_that_is_written_to_is_pytorchs() -> None:
@@ -160,10 +165,7 @@ def test_what_depends_on_an_input_that_is_written_to_is_pytorchs() -> None:
     assert by_x.all()
     assert unseen is None
     assert same.equal(by_y)
-    tally = Tally()
-    assert check([program], "compile", tally) == []
-    assert check([program], "lazy", tally) == []
-    assert tally.of_pytorch == 1
+    _assert_pytorchs(program)
 
 
 def test_a_saved_input_that_a_graph_break_changes_is_pytorchs() -> None:
@@ -177,10 +179,7 @@ def test_a_saved_input_that_a_graph_break_changes_is_pytorchs() -> None:
     assert TRACED["compile"]([program])
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         DECOMPOSED["compile"]([program])
-    tally = Tally()
-    assert check([program], "compile", tally) == []
-    assert check([program], "lazy", tally) == []
-    assert tally.of_pytorch == 1
+    _assert_pytorchs(program)
 
 
 def test_a_graph_that_raises_as_captured_is_pytorchs() -> None:
@@ -195,10 +194,7 @@ def test_a_graph_that_raises_as_captured_is_pytorchs() -> None:
     assert eager([program])[0].results[0].tolist() == [[-3, -3]]
     with pytest.raises(IndexError):
         CAPTURED["compile"]([program])
-    tally = Tally()
-    assert check([program], "compile", tally) == []
-    assert check([program], "lazy", tally) == []
-    assert tally.of_pytorch == 1
+    _assert_pytorchs(program)
 
 
 def test_a_view_of_an_input_that_is_written_to_depends_on_it() -> None:
@@ -212,10 +208,7 @@ def test_a_view_of_an_input_that_is_written_to_depends_on_it() -> None:
     by_view, _ = written_last([program])[0].gradients
     assert by_view.tolist() == [[-1, 1]]
     assert not by_x.equal(by_view)
-    tally = Tally()
-    assert check([program], "compile", tally) == []
-    assert check([program], "lazy", tally) == []
-    assert tally.of_pytorch == 1
+    _assert_pytorchs(program)
 
 
 def test_what_rounding_decides_is_no_disagreement() -> None:

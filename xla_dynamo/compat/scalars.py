@@ -118,15 +118,6 @@ _TABLE: dict[Any, tuple[tuple[int | str, ...], Form]] = {
     aten.full.default: ((1,), _full),
 }
 
-# Ops that take a number beside 16-bit floats as it is, in eager; others round it to 16 bits.
-UNROUNDED = frozenset(
-    {
-        *(aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar),
-        *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.addcmul.default, aten.addcdiv.default),
-        *(aten.lerp.Scalar, aten.masked_fill.Scalar, aten.fill.Scalar, aten.full.default),
-    }
-)
-
 # Where the number of a foreach op stands.
 _FOREACH_POSITIONS: dict[Any, tuple[int | str, ...]] = {
     aten.add.Scalar: (1,),
@@ -148,6 +139,12 @@ SCALARS: dict[Any, tuple[int | str, ...]] = {
 FILLS = frozenset({aten.fill.Scalar, aten.full.default})
 # Ops whose results hold the number itself.
 HOLDERS = FILLS | {aten.masked_fill.Scalar}
+# Ops that take a number beside 16-bit floats as it is, in eager; others round it to 16 bits.
+UNROUNDED = HOLDERS | {
+    *(aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar),
+    *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.addcmul.default, aten.addcdiv.default),
+    aten.lerp.Scalar,
+}
 # Quotients by larger numbers hold them: backend/apart.py has to know which have no reciprocal.
 LARGE = 1 / torch.finfo(torch.float32).tiny
 

@@ -63,7 +63,8 @@ def compute(
 ) -> jax.Array:
     """`function` of the promoted operands, evaluated in eager's precision and rounded once.
 
-    Some of eager's kernels round numbers to 16 bits too, others (mul, add, x / 0.1) do not.
+    Most of eager's kernels round numbers beside 16-bit tensors too (`numbers_rounded`); those of
+    mul and of quotients by numbers do not.
     """
     dtype = result_dtype(*operands)
     dtype = floating(dtype) if to_float else dtype
@@ -77,9 +78,13 @@ def compute(
 def _rounded(operand: Any, dtype: np.dtype) -> jax.Array:
     if not is_array(operand) or operand.dtype == dtype or not is_inexact(operand.dtype):
         return cast(operand, dtype)
-    # XLA drops a conversion to fewer bits and back.
+    return rounded_to(cast(operand, accumulation(dtype)), dtype)
+
+
+def rounded_to(x: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Floats as `dtype` holds them, in their own dtype: XLA drops a conversion there and back."""
     bits = jnp.finfo(dtype)
-    return lax.reduce_precision(cast(operand, accumulation(dtype)), bits.nexp, bits.nmant)
+    return lax.reduce_precision(x, bits.nexp, bits.nmant)
 
 
 def cast(operand: Any, dtype: np.dtype) -> jax.Array:

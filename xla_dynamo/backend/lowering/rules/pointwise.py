@@ -77,7 +77,7 @@ _OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sgn.default: lambda x: sgn(x),
     aten.sign.default: lambda x: sgn(x),
     aten.frac.default: lambda x: x - jnp.trunc(x),
-    aten.relu.default: lambda x: _relu(x),
+    aten.relu.default: _relu,
 }
 
 

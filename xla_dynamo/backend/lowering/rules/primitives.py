@@ -18,7 +18,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from ... import apart, halves, in_place  # noqa: F401  (they register ops)
 from ..dtypes import to_numpy
 from ..registry import lower
-from ._promotion import compute
+from ._promotion import compute, rounded_to
 from .views import cast
 
 prims = torch.ops.prims
@@ -59,9 +59,8 @@ def barrier(x: jax.Array) -> jax.Array:
 
 
 @lower(torch.ops.xla_dynamo.rounded_to.default)
-def rounded_to(x: jax.Array, dtype: torch.dtype) -> jax.Array:
-    bits = jnp.finfo(to_numpy(dtype))
-    return lax.reduce_precision(x.astype(jnp.float32), bits.nexp, bits.nmant)
+def rounded_number(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+    return rounded_to(x.astype(jnp.float32), to_numpy(dtype))
 
 
 @lower(torch.ops.xla_dynamo.computed.default)
