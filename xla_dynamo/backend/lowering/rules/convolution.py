@@ -109,7 +109,8 @@ def convolution_backward(
             (grad_x,) = jax.linear_transpose(lambda y: correlate(y, weight), x)(grad)
     if output_mask[1]:
         large, result = (grad, x) if transposed else (x, grad)
-        if _taps.pays_for_grouped_weight(platform.get(), weight.shape, groups):
+        taps = _taps.pays_for_depthwise(platform.get(), weight.shape, groups)
+        if not taps and _taps.pays_for_grouped_weight(platform.get(), weight.shape, groups):
             settings = (stride, padding, dilation, groups)
             grad_weight = _taps.grouped_weight_gradient(large, result, weight.shape, *settings)
         else:
@@ -135,9 +136,12 @@ def _correlation(
     def correlate(x: Array, weight: Array) -> Array:
         if _taps.pays(platform.get(), x.shape[2:], weight.shape[2:], groups):
             out = _taps.correlate(x, weight, stride, padding, dilation)
+        elif _taps.pays_for_depthwise(platform.get(), weight.shape, groups):
+            out = _taps.depthwise(x, weight, stride, padding, dilation)
         else:
-            if platform.get() == "cpu" and weight.dtype == np.float64 and weight.shape[1] == 1:
-                x, weight = _with_a_channel_of_zeros(x, weight, groups)
+            outputs = weight.shape[0]
+            if platform.get() == "cpu" and weight.dtype == np.float64 and groups > 1:
+                x, weight = _without_groups_of_one(x, weight, groups)
             out = lax.conv_general_dilated(
                 x,
                 weight,
@@ -146,6 +150,8 @@ def _correlation(
                 rhs_dilation=dilation,
                 feature_group_count=groups,
             )
+            if weight.shape[0] != outputs:
+                out = out.reshape(out.shape[0], groups, 2, *out.shape[2:])[:, :, 0]
         if sizes is None or out.shape[2:] == tuple(sizes):
             return out
         return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
@@ -153,13 +159,25 @@ def _correlation(
     return correlate
 
 
-def _with_a_channel_of_zeros(x: Array, weight: Array, groups: int) -> tuple[Array, Array]:
-    """Groups of two channels, as XLA:CPU mixes groups of one in float64: by zeros, times inf."""
-    pairs = x.reshape(x.shape[0], groups, 1, *x.shape[2:])
-    zero = lax.full((), 0, x.dtype)
-    pairs = lax.pad(pairs, zero, [(0, int(i == 2), 0) for i in range(pairs.ndim)])
-    weight = lax.pad(weight, zero, [(0, int(i == 1), 0) for i in range(weight.ndim)])
-    return pairs.reshape(x.shape[0], 2 * groups, *x.shape[2:]), weight
+def _without_groups_of_one(x: Array, weight: Array, groups: int) -> tuple[Array, Array]:
+    """A second channel, of zeros, for groups that have one input, or one output.
+
+    XLA:CPU mixes such groups in float64, by weights of zero: infinity of one is nan in the others.
+    The outputs are the inputs of the transpose, that is of the gradient.
+    """
+    outputs, inputs = weight.shape[:2]
+    if inputs == 1:
+        x = _padded(x.reshape(x.shape[0], groups, 1, *x.shape[2:]), axis=2)
+        x, weight = x.reshape(x.shape[0], 2 * groups, *x.shape[3:]), _padded(weight, axis=1)
+    if outputs == groups:
+        weight = _padded(weight[:, None], axis=1).reshape(2 * groups, *weight.shape[1:])
+    return x, weight
+
+
+def _padded(array: Array, axis: int) -> Array:
+    """With one zero more, at the end of `axis`."""
+    zero = lax.full((), 0, array.dtype)
+    return lax.pad(array, zero, [(0, int(i == axis), 0) for i in range(array.ndim)])
 
 
 def _accumulating(array: Array) -> Array:
