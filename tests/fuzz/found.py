@@ -174,6 +174,17 @@ FOUND = {
         ("y = F.conv1d(x, torch.zeros_like(x).mT[:, :1], groups=2, padding=1)",),
         ("y",),
     ),
+    "a nan in the gradient of one group": Program(
+        (
+            "x = torch.ones(2, 4, 6, dtype=torch.float64, device=device)",
+            "x[1, 3] = 0",
+            "x.requires_grad_()",
+            "w = torch.ones(4, 1, 3, dtype=torch.float64, device=device)",
+        ),
+        ("y = F.conv1d(x, w, groups=4, padding=1)", "z = torch.hypot(y, y)"),
+        ("z",),
+        gradient=True,
+    ),
     "a list of views of one memory": Program(
         ("x = torch.tensor([3.0, 4.0], dtype=torch.float64, device=device)",),
         ("y = x.view(2, 1)", "torch._foreach_add_([x, y], 1)"),

@@ -126,3 +126,24 @@ def test_depthwise_of_float64_and_its_gradients(groups: int, transposed: bool) -
     check(aten.convolution.default, x, weight, None, *settings)
     grad = torch.randn_like(aten.convolution.default(x, weight, None, *settings))
     check(aten.convolution_backward.default, grad, x, weight, None, *settings, [True, True, False])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", [(3,), (3, 3), (51,)])
+@pytest.mark.parametrize("shape", [(4, 1), (8, 1), (4, 2), (8, 2)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_nan_stays_in_its_group(
+    transposed: bool, shape: tuple[int, int], kernel: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """No padding: eager's kernels differ in whether a nan times what is padded is one."""
+    outputs, inputs = shape
+    channels, image = (outputs if transposed else 4 * inputs), [53 if kernel == (51,) else 6]
+    x = torch.randn(2, channels, *image * len(kernel), dtype=dtype)
+    weight = torch.randn(outputs, inputs, *kernel, dtype=dtype)
+    ones = [1] * len(kernel)
+    settings = (ones, [0] * len(kernel), ones, transposed, [0] * len(kernel), 4)
+    grad = torch.randn_like(aten.convolution.default(x, weight, None, *settings))
+    x[1, -1], grad[0, 0] = float("nan"), float("nan")
+    check(aten.convolution.default, x, weight, None, *settings)
+    mask = [True, True, False]
+    check(aten.convolution_backward.default, grad, x, weight, None, *settings, mask)

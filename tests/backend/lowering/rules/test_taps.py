@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import pytest
 import torch
 from rule_harness import check
@@ -63,7 +64,7 @@ def test_gradient_of_a_grouped_weight(
 ) -> None:
     x = torch.randn(batch, 6, *image, dtype=torch.float64)
     weight = torch.randn(6, 2, *kernel, dtype=torch.float64)
-    assert _taps.pays_for_grouped_weight("cpu", weight.shape, 3)
+    assert _taps.pays_for_weight("cpu", x, weight.shape, 3)
     margins = [extra if transposed and s > 1 else 0 for s in stride]
     settings = (stride, padding, dilation, transposed, margins, 3)
     try:
@@ -75,10 +76,45 @@ def test_gradient_of_a_grouped_weight(
     check(aten.convolution_backward.default, grad, x, weight, None, *settings, mask)
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("batch", [2, 0])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("image", "kernel", "stride", "padding", "dilation"), CASES)
+def test_depthwise(
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    transposed: bool,
+    batch: int,
+    outputs: int,
+) -> None:
+    channels = 4 * outputs if transposed else 4
+    x = torch.randn(batch, channels, *image, dtype=torch.float64)
+    weight = torch.randn(4 * outputs, 1, *kernel, dtype=torch.float64)
+    groups = 4 * outputs if transposed else 4
+    assert _taps.pays_for_depthwise("cpu", weight.shape, groups)
+    settings = (stride, padding, dilation, transposed, [0] * len(image), groups)
+    try:
+        grad = torch.randn_like(aten.convolution.default(x, weight, None, *settings))
+    except RuntimeError:
+        assert transposed  # no positions are left
+        return
+    check(aten.convolution.default, x, weight, None, *settings)
+    mask = [True, True, False]
+    check(aten.convolution_backward.default, grad, x, weight, None, *settings, mask)
+
+
 def test_other_platforms_and_groups_keep_the_convolution() -> None:
     assert not _taps.pays("tpu", (2, 2), (3, 3), 1)
     assert not _taps.pays("cpu", (2, 2), (3, 3), 2)
     assert not _taps.pays("cpu", (7, 7), (3, 3), 1)
-    assert not _taps.pays_for_grouped_weight("tpu", (6, 2, 3, 3), 3)
-    assert not _taps.pays_for_grouped_weight("cpu", (6, 1, 3, 3), 6)
-    assert not _taps.pays_for_grouped_weight("cpu", (6, 2, 3, 3), 1)
+    assert not _taps.pays_for_depthwise("tpu", (6, 1, 3, 3), 6)
+    assert not _taps.pays_for_depthwise("cpu", (6, 2, 3, 3), 3)
+    assert not _taps.pays_for_depthwise("cpu", (6, 1, 3, 3), 1)
+    assert not _taps.pays_for_depthwise("cpu", (6, 1, 9, 9), 6)
+    x = jnp.zeros((1, 6, 4, 4), jnp.float32)
+    assert not _taps.pays_for_weight("tpu", x, (6, 2, 3, 3), 3)
+    assert not _taps.pays_for_weight("cpu", x, (6, 1, 3, 3), 6)
+    assert not _taps.pays_for_weight("cpu", x, (6, 2, 3, 3), 1)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 Array = jax.Array
@@ -35,13 +36,17 @@ def pays_for_depthwise(platform: str, weight: Sequence[int], groups: int) -> boo
     return platform == "cpu" and groups > 1 == weight[1] and math.prod(weight[2:]) <= _MOST_TAPS
 
 
-def pays_for_grouped_weight(platform: str, weight: Sequence[int], groups: int) -> bool:
-    """Whether `grouped_weight_gradient` is faster, or right where XLA:CPU's own is not.
+def pays_for_weight(platform: str, large: Array, weight: Sequence[int], groups: int) -> bool:
+    """Whether `weight_gradient` is right where XLA:CPU's own is not, or faster.
 
-    With several outputs of one input, XLA:CPU's own mixes groups: nan in one is nan in others.
+    XLA:CPU's own mixes groups, unless each has one input and one output: nan in one is nan in
+    others. In float64 it takes twice the time.
     """
-    few = math.prod(weight[2:]) <= _MOST_TAPS
-    return platform == "cpu" and groups > 1 and (few if weight[1] > 1 else weight[0] > groups)
+    if platform != "cpu":
+        return False
+    if groups > 1:
+        return (weight[0], weight[1]) != (groups, 1)
+    return large.dtype == np.float64 and math.prod(weight[2:]) <= _MOST_TAPS
 
 
 def depthwise(
@@ -78,7 +83,7 @@ def _met(
     return lax.slice(x, (0, 0, *starts), (*x.shape[:2], *limits), (1, 1, *stride))
 
 
-def grouped_weight_gradient(
+def weight_gradient(
     x: Array,
     grad: Array,
     weight: Sequence[int],

@@ -110,9 +110,9 @@ def convolution_backward(
     if output_mask[1]:
         large, result = (grad, x) if transposed else (x, grad)
         taps = _taps.pays_for_depthwise(platform.get(), weight.shape, groups)
-        if not taps and _taps.pays_for_grouped_weight(platform.get(), weight.shape, groups):
+        if not taps and _taps.pays_for_weight(platform.get(), large, weight.shape, groups):
             settings = (stride, padding, dilation, groups)
-            grad_weight = _taps.grouped_weight_gradient(large, result, weight.shape, *settings)
+            grad_weight = _taps.weight_gradient(large, result, weight.shape, *settings)
         else:
             (grad_weight,) = jax.linear_transpose(partial(correlate, large), weight)(result)
     if output_mask[2]:
