@@ -221,6 +221,16 @@ FOUND = {
         ("y = x[:, None].expand(2, 3)", "y.copy_(y)"),
         ("x", "y"),
     ),
+    "any and all over no dimensions": Program(
+        ("x = torch.tensor([[3.0, 0.0], [5.0, 6.0]], dtype=torch.float64, device=device).t()",),
+        (
+            "y = torch.any(x, []) + x",
+            "y.flatten().add_(1)",
+            "z = torch.all(x, [], keepdim=True) + x",
+            "z.flatten().add_(1)",
+        ),
+        ("y", "z"),
+    ),
     "a running sum of one constant": Program(
         ("x = torch.tensor([True], device=device)",),
         ("y = x.index_fill(0, torch.arange(1, device=device) % 1, 2)", "z = y.expand(2).cumsum(0)"),

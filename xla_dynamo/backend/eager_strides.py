@@ -39,6 +39,11 @@ def _rows_first(args: Sequence[Any]) -> Tensor:
     return x.new_empty(x.shape)
 
 
+def _rows_first_over_no_dims(args: Sequence[Any]) -> Tensor:
+    x, dims = args[0], args[1] if len(args) > 1 else None
+    return x.new_empty(x.shape) if dims is not None and not dims else x.new_empty(())
+
+
 def _as_the_first_or_a_sum(args: Sequence[Any]) -> Tensor:
     like = _as_a_sum(args)
     return torch.empty_like(args[0]) if like.shape == args[0].shape else like
@@ -78,6 +83,7 @@ _LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
         ),
         _rows_first,
     ),
+    **dict.fromkeys((aten.all.dims, aten.any.dims), _rows_first_over_no_dims),
     aten.ldexp.Tensor: _as_the_first_or_a_sum,
     **dict.fromkeys(
         (
