@@ -23,6 +23,15 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "through a broadcast": lambda x: (x + BIG).expand(3, -1) - BIG,
     "through two signs": lambda x: torch.neg(torch.neg(x + BIG)) - BIG,
     "filled tensors": lambda x: (x + torch.full_like(x, BIG)) - torch.full((10,), BIG).to(x.device),
+    "zeros, and -0.0": lambda x: torch.signbit(torch.zeros(10, device=x.device) + x),
+    "-0.0, and zeros": lambda x: torch.signbit(x[:, None] + x.new_zeros(3)),
+    "-0.0, and a zero of another dtype": lambda x: torch.signbit(x.float() + torch.zeros_like(x)),
+    "-0.0, and -0.0": lambda x: torch.signbit(x + torch.full_like(x, -0.0)),
+    "-0.0, added to negative zeros": lambda x: torch.signbit(x + (-torch.zeros_like(x))),
+    "a sum that begins with zeros": lambda x: torch.signbit(torch.zeros_like(x).add_(x)),
+    "complex zeros": lambda x: torch.signbit(
+        torch.view_as_real(torch.complex(x, x) + torch.zeros(10, dtype=torch.cfloat).to(x.device))
+    ),
     "a sign of zero": lambda x: torch.signbit((x + 1) - 1),
     "factors that overflow": lambda x: x * 1e30 * 1e30 * 1e-37,
     "factors that cancel": lambda x: x * 1e30 * 1e30 * 1e-30 * 1e-30,

@@ -3,6 +3,7 @@
 XLA treats floats as if they were real numbers. Of (x + a) + b it makes x + (a + b): who rounds by
 adding a large constant and taking it away again gets x back. x * (a * b) of two constants is nan
 where their product overflows, and log(x ** y), as y * log(|x|), a number where x ** y is negative.
+x + zeros is x for it, and -0.0 where x is: here it is x + 0, which has a rule.
 What differs in the last digits alone, or is finite where eager overflows, is left to XLA.
 
 Importing this module registers an op for the barrier; lowering/rules/primitives.py lowers it.
@@ -10,6 +11,8 @@ Importing this module registers an op for the barrier; lowering/rules/primitives
 
 from __future__ import annotations
 
+import math
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -33,6 +36,7 @@ _FILLED: dict[Any, int] = {
     aten.full_like.default: 1,
     aten.scalar_tensor.default: 0,
 }
+_ZEROS = frozenset({aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default})
 _POWERS = frozenset({aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar})
 _ROOTS = frozenset({aten.rsqrt.default})  # the log of -inf, at -0.0, is nan
 _EXPONENTIALS = frozenset({aten.exp.default, aten.exp2.default})
@@ -60,11 +64,38 @@ def _(x: Tensor) -> Tensor:
 def keep_apart(graph: Graph) -> None:
     """Put barriers into `graph`, in place."""
     for node in graph.nodes:
+        _add_the_number_zero(graph, node)
         operand = _mergeable(node)
         if operand is not None:
             with graph.inserting_before(node):
                 barrier = call(graph, torch.ops.xla_dynamo.apart.default, operand)
             node.replace_input_with(operand, barrier)
+
+
+def _add_the_number_zero(graph: Graph, node: Node) -> None:
+    """In the place of zeros that `graph` makes."""
+    out = node.meta.get("val")
+    if node.target is not aten.add.Tensor or node.kwargs or not is_inexact(out):
+        return
+    for x, zeros in (node.args, node.args[::-1]):
+        if isinstance(x, Node) and isinstance(zeros, Node) and _is_of_zeros(zeros):
+            break
+    else:
+        return
+    with graph.inserting_before(node):
+        if x.meta["val"].dtype != out.dtype:
+            x = call(graph, torch.ops.prims.convert_element_type.default, x, out.dtype)
+        if x.meta["val"].shape != out.shape:
+            x = call(graph, aten.expand.default, x, list(out.shape))
+    node.args = (x, 0)
+
+
+def _is_of_zeros(node: Node) -> bool:
+    """Whether every number is known to be 0, and no -0.0."""
+    number = constant(node)
+    if number != 0 or origin(node, {aten.clone.default}).target is aten.neg.default:
+        return False
+    return isinstance(number, complex) or math.copysign(1, number) > 0
 
 
 def _mergeable(node: Node) -> Node | None:
@@ -111,14 +142,16 @@ def constant(operand: Any) -> Any:
     if not isinstance(operand, Node):
         return operand
     source = origin(operand)
+    if source.target in _ZEROS:
+        return 0
     place = _FILLED.get(source.target)
     number = None if place is None else source.args[place]
     return None if isinstance(number, Node) else number
 
 
-def origin(node: Node) -> Node:
+def origin(node: Node, through: Container[Any] = _TRANSPARENT) -> Node:
     """What `node` is a view of, but for its sign: XLA moves constants past both."""
-    while node.op == "call_function" and (node.target in _TRANSPARENT or is_view(node)):
+    while node.op == "call_function" and (node.target in through or is_view(node)):
         source = node.args[0] if node.args else None
         if not isinstance(source, Node):
             break
