@@ -74,8 +74,10 @@ def keep_apart(graph: Graph) -> None:
 
 def _add_the_number_zero(graph: Graph, node: Node) -> None:
     """In the place of zeros that `graph` makes."""
-    out = node.meta.get("val")
-    if node.target is not aten.add.Tensor or node.kwargs or not is_inexact(out):
+    if node.target is not aten.add.Tensor or node.kwargs:
+        return
+    out = node.meta["val"]
+    if not is_inexact(out):
         return
     for x, zeros in (node.args, node.args[::-1]):
         if isinstance(x, Node) and isinstance(zeros, Node) and _is_of_zeros(zeros):
