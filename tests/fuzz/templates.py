@@ -6,8 +6,7 @@ and float numbers in the range of an int32, if they become integers: there eager
 every platform. Ties among sorted values are sorted stably, for the same reason. Left out is what
 eager itself gets wrong: hardsigmoid's gradient, which is scaled by the float32 number next to 1/6;
 polygamma(1), of which it has nine digits; medians over elements that share memory; nansum over
-an empty list of dimensions, of which torch.compile takes the wrong sizes; kron of what is not in
-the order of rows, which raises by the strides of dimensions of one. Finite are
+an empty list of dimensions, of which torch.compile takes the wrong sizes. Finite are
 images and weights of convolutions (whether a pad of zeros takes part in a product with infinity is
 up to the kernel), images that are interpolated, for the same reason, and what var_mean takes
 (eager's mean of an infinity is nan or not by its place); no nan is in what searchsorted searches by
@@ -277,8 +276,7 @@ PRODUCTS = [
     "torch.matmul({f}, {f}[..., 0, :])",
     "torch.dot({f}.flatten(), {same}.flatten())",
     "torch.outer({x1d}, {x1d_any})",
-    "torch.kron({x2d}.clone(memory_format=torch.contiguous_format), "
-    "{x2d_any}.clone(memory_format=torch.contiguous_format))",
+    "torch.kron({x2d}, {x2d_any})",
     "torch.addmm({s2}, {f2d}, {f2d}.mT, beta={s}, alpha={p})",
     "torch.einsum('...i,...i->...', {f}, {same})",
     "torch.einsum('...i,...j->...ij', {f}, {same})",

@@ -40,8 +40,8 @@ def _rows_first(args: Sequence[Any]) -> Tensor:
 
 
 def _rows_first_over_no_dims(args: Sequence[Any]) -> Tensor:
-    x, dims = args[0], args[1] if len(args) > 1 else None
-    return x.new_empty(x.shape) if dims is not None and not dims else x.new_empty(())
+    over_none = len(args) > 1 and args[1] is not None and len(args[1]) == 0
+    return _rows_first(args) if over_none else args[0].new_empty(())
 
 
 def _as_the_first_or_a_sum(args: Sequence[Any]) -> Tensor:

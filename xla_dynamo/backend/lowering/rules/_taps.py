@@ -40,9 +40,9 @@ def pays_for_weight(platform: str, large: Array, weight: Sequence[int], groups: 
     """Whether `weight_gradient` is right where XLA:CPU's own is not, or faster.
 
     XLA:CPU's own mixes groups, unless each has one input and one output: nan in one is nan in
-    others. In float64 it takes twice the time.
+    others. In float64 it takes twice the time. JAX transposes `depthwise`.
     """
-    if platform != "cpu":
+    if platform != "cpu" or pays_for_depthwise(platform, weight, groups):
         return False
     if groups > 1:
         return (weight[0], weight[1]) != (groups, 1)
@@ -59,18 +59,33 @@ def depthwise(
     """lax.conv_general_dilated of (N, C, *image) by (C * m, 1, *kernel), in C groups."""
     batch, channels, *image = x.shape
     outputs, _, *kernel = weight.shape
-    zero = lax.full((), 0, x.dtype)
-    x = lax.pad(x, zero, [(0, 0, 0), (0, 0, 0), *((p, p, 0) for p in padding)])
-    sizes = [
-        (image[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-        for i in range(len(image))
-    ]
+    x, sizes = _padded(x, padding), _sizes(image, kernel, stride, padding, dilation)
     weight = weight.reshape(channels, outputs // channels, *kernel, *[1] * len(kernel))
     products = [
         _met(x, tap, sizes, stride, dilation)[:, :, None] * weight[(slice(None), slice(None), *tap)]
         for tap in itertools.product(*map(range, kernel))
     ]
     return sum(products[1:], products[0]).reshape(batch, outputs, *sizes)
+
+
+def _padded(x: Array, padding: Sequence[int]) -> Array:
+    """`x`, (N, C, *image), with zeros around each image."""
+    zero = lax.full((), 0, x.dtype)
+    return lax.pad(x, zero, [(0, 0, 0), (0, 0, 0), *((p, p, 0) for p in padding)])
+
+
+def _sizes(
+    image: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[int]:
+    """Those of the results of one image."""
+    return [
+        (image[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        for i in range(len(image))
+    ]
 
 
 def _met(
@@ -101,8 +116,7 @@ def weight_gradient(
         lined = lax.transpose(apart, (1, 2, 0, 3))
         return lined.reshape(groups, channels // groups, batch * places)
 
-    zero = lax.full((), 0, x.dtype)
-    x = lax.pad(x, zero, [(0, 0, 0), (0, 0, 0), *((p, p, 0) for p in padding)])
+    x = _padded(x, padding)
     grads, products = by_group(grad), []
     for tap in itertools.product(*map(range, weight[2:])):
         part = by_group(_met(x, tap, grad.shape[2:], stride, dilation))
@@ -119,10 +133,7 @@ def correlate(
 ) -> Array:
     """lax.conv_general_dilated of (N, C, *image) by (O, C, *kernel), without groups."""
     image, kernel = x.shape[2:], weight.shape[2:]
-    sizes = [
-        (image[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-        for i in range(len(image))
-    ]
+    sizes = _sizes(image, kernel, stride, padding, dilation)
     axes = [
         list(_meetings(image[i], sizes[i], kernel[i], stride[i], padding[i], dilation[i]))
         for i in range(len(image))

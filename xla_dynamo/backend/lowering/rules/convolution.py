@@ -109,8 +109,7 @@ def convolution_backward(
             (grad_x,) = jax.linear_transpose(lambda y: correlate(y, weight), x)(grad)
     if output_mask[1]:
         large, result = (grad, x) if transposed else (x, grad)
-        taps = _taps.pays_for_depthwise(platform.get(), weight.shape, groups)
-        if not taps and _taps.pays_for_weight(platform.get(), large, weight.shape, groups):
+        if _taps.pays_for_weight(platform.get(), large, weight.shape, groups):
             settings = (stride, padding, dilation, groups)
             grad_weight = _taps.weight_gradient(large, result, weight.shape, *settings)
         else:
@@ -139,19 +138,15 @@ def _correlation(
         elif _taps.pays_for_depthwise(platform.get(), weight.shape, groups):
             out = _taps.depthwise(x, weight, stride, padding, dilation)
         else:
-            outputs = weight.shape[0]
-            if platform.get() == "cpu" and weight.dtype == np.float64 and groups > 1:
-                x, weight = _without_groups_of_one(x, weight, groups)
-            out = lax.conv_general_dilated(
-                x,
-                weight,
+            convolve = partial(
+                lax.conv_general_dilated,
                 window_strides=stride,
                 padding=[(p, p) for p in padding],
                 rhs_dilation=dilation,
                 feature_group_count=groups,
             )
-            if weight.shape[0] != outputs:
-                out = out.reshape(out.shape[0], groups, 2, *out.shape[2:])[:, :, 0]
+            mixes = platform.get() == "cpu" and weight.dtype == np.float64 and groups > 1
+            out = _unmixed(convolve, x, weight, groups) if mixes else convolve(x, weight)
         if sizes is None or out.shape[2:] == tuple(sizes):
             return out
         return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
@@ -159,8 +154,8 @@ def _correlation(
     return correlate
 
 
-def _without_groups_of_one(x: Array, weight: Array, groups: int) -> tuple[Array, Array]:
-    """A second channel, of zeros, for groups that have one input, or one output.
+def _unmixed(convolve: Correlate, x: Array, weight: Array, groups: int) -> Array:
+    """With a second channel, of zeros, for groups that have one input, or one output.
 
     XLA:CPU mixes such groups in float64, by weights of zero: infinity of one is nan in the others.
     The outputs are the inputs of the transpose, that is of the gradient.
@@ -169,9 +164,10 @@ def _without_groups_of_one(x: Array, weight: Array, groups: int) -> tuple[Array,
     if inputs == 1:
         x = _padded(x.reshape(x.shape[0], groups, 1, *x.shape[2:]), axis=2)
         x, weight = x.reshape(x.shape[0], 2 * groups, *x.shape[3:]), _padded(weight, axis=1)
-    if outputs == groups:
-        weight = _padded(weight[:, None], axis=1).reshape(2 * groups, *weight.shape[1:])
-    return x, weight
+    if outputs != groups:
+        return convolve(x, weight)
+    out = convolve(x, _padded(weight[:, None], axis=1).reshape(2 * groups, *weight.shape[1:]))
+    return out.reshape(out.shape[0], groups, 2, *out.shape[2:])[:, :, 0]
 
 
 def _padded(array: Array, axis: int) -> Array:
