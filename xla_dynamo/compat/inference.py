@@ -28,7 +28,7 @@ from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.backend.products import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.errors import UnsupportedOp
 
-from . import dense
+from . import dense, kernel_strides
 from .forms import without_copy
 from .ops import Op
 from .values import Leaf, Meta, meta, meta_of
@@ -106,13 +106,13 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     # PyTorch has no shape inference for gradients of whole products, and a wrong one for some ops.
     function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or MENDED.get(op.func) or op.func
     try:
-        with _quietly, mode:
-            result = _as_view(op.func, fake_args, fake_kwargs)
-            if result is None:
+        result = view = _as_view(op, args, kwargs)
+        if view is None:
+            with _quietly, mode:
                 result = function(*fake_args, **fake_kwargs)
                 result = eager_strides.mended(op.func, fake_args, result)
         _refuse_dtypes(op, args, kwargs)
-        return _metas(result, op)
+        metas = _metas(result, op)
     except UnsupportedOp:
         raise
     except (
@@ -125,20 +125,30 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     except Exception:
         _raise_as_eager(op, args, kwargs)
         return EAGER  # only PyTorch's inference fails
+    return metas if view is not None else kernel_strides.mended(op, args, kwargs, metas)
 
 
-def _as_view(func: Any, args: Any, kwargs: Any) -> Any:
-    """What the view gives that PyTorch's functionalization makes a copy of, if `func` is one.
+def _as_view(op: Op, args: Any, kwargs: Any) -> Any:
+    """What the view gives that PyTorch's functionalization makes a copy of, if `op` is one.
 
-    A copy is contiguous; the user's tensor is a view still, and has the strides of one.
+    A copy is contiguous; the user's tensor is a view still, and has the strides of one. Those of
+    dimensions of one are eager's from its kernels for a device "meta", not from fake tensors.
     """
-    view = without_copy(func)
-    if view is func:
+    view = without_copy(op.func)
+    if view is op.func:
         return None
+    args, kwargs = pytree.tree_map(_on_meta, (list(args), dict(kwargs)))
     try:
         return view(*args, **kwargs)
     except RuntimeError:  # strides that do not allow it, after a write to what it is a view of
         return None
+
+
+def _on_meta(leaf: Any) -> Any:
+    if type(leaf) is not Leaf:
+        return leaf
+    of = leaf.value.meta
+    return torch.empty_strided(of.shape, of.layout, dtype=of.dtype, device="meta")
 
 
 def _refuse_dtypes(op: Op, args: Any, kwargs: Any) -> None:
@@ -185,16 +195,5 @@ def _metas(result: Any, op: Op) -> Any:
 
 def _raise_as_eager(op: Op, args: Any, kwargs: Any) -> None:
     """Raise what eager raises for tensors of these shapes: its text is what users know."""
-
-    def real(leaf: Any) -> Any:
-        if type(leaf) is Leaf:
-            of = leaf.value.meta
-            whole = torch.zeros(of.shape, dtype=of.dtype)  # raises, if nothing is that large
-            if of.strides is None or 0 in of.shape:
-                return whole
-            reach = sum((n - 1) * step for n, step in zip(of.shape, of.strides, strict=True))
-            return torch.zeros(1 + reach, dtype=of.dtype).as_strided(of.shape, of.strides)
-        return torch.device("cpu") if type(leaf) is torch.device else leaf
-
-    args, kwargs = pytree.tree_map(real, (list(args), dict(kwargs)))
+    args, kwargs = pytree.tree_map(kernel_strides.real, (list(args), dict(kwargs)))
     op.func(*args, **kwargs)
