@@ -63,7 +63,7 @@ def _values(args: Any, kwargs: Any) -> Iterator[Any]:
 
 
 def real(argument: Any, number: int = 0) -> Any:
-    """A tensor on the CPU with the strides of a lazy one, filled with `number`; other things themselves.
+    """A tensor of `number` on the CPU with the strides of a lazy one; other arguments as they are.
 
     Raises:
         RuntimeError: no memory is as large.
