@@ -93,3 +93,31 @@ def test_results_of_indexing_are_in_the_order_of_the_indices(
     seen: list[tuple[int, ...]] = []
     assert_lockstep(chain, torch.arange(24.0).reshape(2, 3, 4))
     assert seen[0] == seen[1]
+
+
+IN_ANOTHER_ORDER: dict[str, Callable[[Tensor], Tensor]] = {
+    "a mask": lambda x: x[x[:, 0, 0] > 0],
+    "a mask of inner dimensions": lambda x: x[:, x[0] > 3],
+    "a mask of an inner dimension": lambda x: x[:, :, x[0, 0] > 3],
+    "a mask and an index": lambda x: x[x[:, 0, 0] > 0, 1],
+    "nonzero": lambda x: x.nonzero(),
+    "argwhere of rows": lambda x: torch.argwhere(x[0, 0]),
+    "nll_loss of images": lambda x: F.nll_loss(x[None], x[0, None].long() % 2, reduction="none"),
+    "replicated around": lambda x: F.pad(
+        x.new_ones(1, 2, 3, 3, 3).to(memory_format=torch.channels_last_3d), (1,) * 6, "replicate"
+    ),
+    "shuffled channels": lambda x: torch.channel_shuffle(
+        x.new_ones(1, 6, 4, 4).to(memory_format=torch.channels_last), 3
+    ),
+    "normal": lambda x: torch.normal(x, x.abs()) * 0,
+}
+
+
+@pytest.mark.parametrize("name", IN_ANOTHER_ORDER)
+def test_of_transposed_tensors(name: str) -> None:
+    expected, actual = (
+        IN_ANOTHER_ORDER[name](torch.arange(24.0).reshape(2, 3, 4).to(device).permute(2, 1, 0))
+        for device in ("cpu", XLA)
+    )
+    assert actual.stride() == expected.stride()
+    assert_same(actual, expected)

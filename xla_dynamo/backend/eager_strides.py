@@ -79,6 +79,7 @@ _LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
             aten.isin.Tensor_Scalar,
             aten.isin.Tensor_Tensor,
             aten.log_sigmoid_forward.default,
+            aten.normal.Tensor_Tensor,
             aten.pow.Scalar,
         ),
         _rows_first,
@@ -87,6 +88,8 @@ _LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
     aten.ldexp.Tensor: _as_the_first_or_a_sum,
     **dict.fromkeys(
         (
+            aten._batch_norm_with_update.default,
+            aten._batch_norm_with_update_functional.default,
             aten.native_batch_norm.default,
             aten._native_batch_norm_legit.default,
             aten._native_batch_norm_legit.no_stats,

@@ -13,8 +13,9 @@ import torch
 
 from xla_dynamo.backend.counted import COUNTED
 
-from . import execute
+from . import execute, kernel_strides
 from .ops import Op, describe
+from .values import leaf, meta, restrided
 
 aten = torch.ops.aten
 
@@ -30,7 +31,13 @@ class OnDevice:
     def take(self, op: Op, args: Any, kwargs: Any) -> Any:
         """What `op` gives, or NotImplemented for an op that has no steps."""
         how = COUNTED.get(op.func)
-        return NotImplemented if how is None else how(self, *args, **kwargs)
+        if how is None:
+            return NotImplemented
+        result = how(self, *args, **kwargs)
+        if op.func is aten.index.Tensor:
+            picked = result.value
+            return leaf(restrided(picked, kernel_strides.of_masked(args[0], args[1], picked.meta)))
+        return result
 
     def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
         return self._record(describe(op), args, kwargs)
@@ -49,4 +56,5 @@ class OnDevice:
         part = whole
         if size < whole.shape[dim]:
             part = self.call(aten.slice.Tensor, whole, dim, 0, size)
+            part = leaf(restrided(part.value, meta(part.shape, part.dtype)))  # no view of the whole
         return self.call(aten.t.default, part) if transposed else part

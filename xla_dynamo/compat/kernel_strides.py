@@ -7,7 +7,7 @@ dimensions of one move no element, but decide the order of a broadcast, and whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,19 @@ from .values import Leaf, Meta, meta_of
 
 aten = torch.ops.aten
 
+# Whose inference makes rows of what eager has in its operand's order, or the reverse; that of index
+# does not look at the order of the indices.
+_ASKED = frozenset(
+    {
+        aten.channel_shuffle.default,
+        aten.index.Tensor,
+        aten.native_channel_shuffle.default,
+        aten.native_dropout_backward.default,
+        aten.nll_loss2d_forward.default,
+        aten.reflection_pad3d.default,
+        aten.replication_pad3d.default,
+    }
+)
 # Elements of tensors, above which eager's kernel is not asked.
 _FEW = 2**18
 
@@ -42,10 +55,20 @@ def mended(op: Op, args: Any, kwargs: Any, metas: Any) -> Any:
     return metas
 
 
+def of_masked(x: Leaf, indices: Sequence[Leaf | None], picked: Meta) -> Meta:
+    """`picked`, what one mask among `indices` picked of `x`, with the strides that eager gives."""
+    of = x.value.meta
+    (dim, mask), *others = [(n, index) for n, index in enumerate(indices) if index is not None]
+    if of.strides is None or others or of.shape.numel() > _FEW:
+        return picked
+    places = torch.zeros(picked.shape[dim], dtype=torch.int64)
+    return meta_of(aten.index.Tensor(real(x), [None] * dim + [places] * mask.dim()))
+
+
 def _in_question(op: Op, given: list[Meta]) -> bool:
     """Whether inference may be wrong for operands like these."""
     row_major = all(of.strides is None for of in given)
-    if op.func is aten.index.Tensor:  # for which inference does not look at the indices' order
+    if op.func in _ASKED:
         return not row_major
     has_ones = any(1 in of.shape for of in given)
     return has_ones and (not row_major or op.func is aten.matmul.default)  # folded, and transposed

@@ -15,7 +15,7 @@ from . import counted, dense, execute, inference, metrics
 from .functional import honouring_lazy_bits
 from .ops import OPS, Op, describe, handles
 from .place import user_place
-from .values import Leaf, Meta, Value, leaf, meta
+from .values import Leaf, Value, leaf, meta, restrided
 from .window import ForeignTensor, Window, find
 
 aten = torch.ops.aten
@@ -148,7 +148,7 @@ def _to_copy(op: Op, args: Any, kwargs: Any) -> Any:
         if dtype is not None and dtype != own.dtype:
             settings = {"dtype": dtype} if form is None else {"dtype": dtype, "memory_format": form}
             return record(op, args, settings)
-        return leaf(_with_meta(source.value, inference.like(own, memory_format=form)))
+        return leaf(restrided(source.value, inference.like(own, memory_format=form)))
     host = execute.download(source.value)
     if dtype is not None or form is not None:
         host = host.to(dtype=dtype, memory_format=form or torch.preserve_format)
@@ -180,12 +180,7 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
         result = record(describe(aten._to_copy.default), (result,), {"dtype": to.meta.dtype})
     if value.meta.shape != to.meta.shape:
         result = record(describe(aten.expand.default), (result, list(to.meta.shape)), {})
-    return leaf(_with_meta(result.value, to.meta))
-
-
-def _with_meta(value: Value, wanted: Meta) -> Value:
-    """`value`, with the strides of `wanted`."""
-    return value if value.meta is wanted else value.home.restride(value, wanted)
+    return leaf(restrided(result.value, to.meta))
 
 
 @handles(aten.copy_.default)

@@ -168,6 +168,11 @@ def leaf(value: Value) -> Leaf:
     return made
 
 
+def restrided(value: Value, wanted: Meta) -> Value:
+    """`value`, with the strides of `wanted`."""
+    return value if value.meta is wanted else value.home.restride(value, wanted)
+
+
 def tensor(value: Value) -> torch.Tensor:
     """A new plain torch.Tensor, on the value's device, for `value`."""
     return functional.wrapped(leaf(value))
