@@ -231,6 +231,23 @@ FOUND = {
         ),
         ("y", "z"),
     ),
+    "kron of a column that is a row in memory": Program(
+        ("x = torch.tensor([[3.0, 4.0]], dtype=torch.float64, device=device).t()",),
+        (
+            "y = torch.kron(x, x + 0)",
+            "z = torch.kron(x.new_ones(2, 3).t(), x + 0)",
+            "z.t().add_(1)",
+        ),
+        ("y",),
+    ),
+    "a result of indexing in the order of the indices": Program(
+        (
+            "x = torch.tensor([3.0, 4.0, 5.0], dtype=torch.float64, device=device)",
+            "i = torch.arange(6, device=device).reshape(2, 3).t() % 3",
+        ),
+        ("y = x[i]", "y.t().flatten().add_(1)", "z = x[i]", "z.flatten().add_(1)"),
+        ("y", "z"),
+    ),
     "a running sum of one constant": Program(
         ("x = torch.tensor([True], device=device)",),
         ("y = x.index_fill(0, torch.arange(1, device=device) % 1, 2)", "z = y.expand(2).cumsum(0)"),

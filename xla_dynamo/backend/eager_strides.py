@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -53,8 +54,38 @@ def _images(args: Sequence[Any]) -> Tensor:
     return torch.empty_like(args[0], memory_format=suggest_memory_format(args[0]))
 
 
-# op -> a tensor of the strides of its (first) result, of its operands, fake or on a device "meta".
-_LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
+def _of_picked(args: Sequence[Any]) -> Tensor | None:
+    """Of the elements that eager picks in the order of both memory and indices; not for masks."""
+    x, indices = args[:2]
+    where = [dim for dim, index in enumerate(indices) if index is not None]
+    places = torch.broadcast_tensors(*(indices[dim] for dim in where))
+    if any(place.dtype in (torch.bool, torch.uint8) for place in places):
+        return None
+    first = where[0] if where == list(range(where[0], where[-1] + 1)) else 0
+    kept = [dim for dim in range(x.dim()) if dim not in where]
+
+    def joined(of_kept: Sequence[Any], of_places: Sequence[Any]) -> list[Any]:
+        return [
+            *(of_kept[n] for n in kept[:first]),
+            *of_places,
+            *(of_kept[n] for n in kept[first:]),
+        ]
+
+    def blank(shape: Sequence[Any], strides: Sequence[Any]) -> Tensor:
+        return torch.empty_strided(shape, strides, dtype=x.dtype, device="meta")
+
+    shape = joined(x.shape, places[0].shape)
+    source = blank(shape, joined(x.stride(), [0] * places[0].dim()))
+    pointers = [
+        blank(place.shape, place.stride()).reshape(joined([1] * x.dim(), place.shape)).expand(shape)
+        for place in places
+    ]
+    return blank(shape, compute_elementwise_output_strides(source, *pointers))
+
+
+# op -> a tensor of the strides of its (first) result, of its operands, fake or on a device "meta";
+# or None, where they may be as inferred.
+_LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
     **dict.fromkeys(
         (
             aten.complex.default,
@@ -85,6 +116,7 @@ _LIKE: dict[Any, Callable[[Sequence[Any]], Tensor]] = {
         _rows_first,
     ),
     **dict.fromkeys((aten.all.dims, aten.any.dims), _rows_first_over_no_dims),
+    aten.index.Tensor: _of_picked,
     aten.ldexp.Tensor: _as_the_first_or_a_sum,
     **dict.fromkeys(
         (
@@ -124,10 +156,38 @@ def _restrided(
         return result
     first = result if isinstance(result, Tensor) else result[0]
     like = _LIKE[op](args)
-    if like.shape != first.shape or like.stride() == first.stride():
+    if like is None or like.shape != first.shape or like.stride() == first.stride():
         return result
     first = make(first, like.stride())
     return first if isinstance(result, Tensor) else (first, *result[1:])
+
+
+class _Within(threading.local):
+    """Whether this thread is in the decomposition of an op to itself."""
+
+    kept = False
+
+
+_within = _Within()
+
+
+def kept_in_order(op: Any) -> Callable[..., Any]:
+    """A decomposition of `op` to itself, and to a copy in the order of eager's if it is another."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if _within.kept:
+            return NotImplemented
+        _within.kept = True
+        try:
+            return in_order(op, op)(*args, **kwargs)
+        finally:
+            _within.kept = False
+
+    return run
+
+
+# Ops that are not taken apart, and whose order shows.
+KEPT_IN_ORDER = {op: kept_in_order(op) for op in (aten.index.Tensor,)}
 
 
 def _copy_in_order(x: Tensor, strides: tuple[int, ...]) -> Tensor:

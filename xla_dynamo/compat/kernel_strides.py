@@ -18,12 +18,10 @@ from .values import Leaf, Meta, meta_of
 
 aten = torch.ops.aten
 
-# Whose inference makes rows of what eager has in its operand's order, or the reverse; that of index
-# does not look at the order of the indices.
+# Whose inference makes rows of what eager has in its operand's order, or the reverse.
 _ASKED = frozenset(
     {
         aten.channel_shuffle.default,
-        aten.index.Tensor,
         aten.native_channel_shuffle.default,
         aten.native_dropout_backward.default,
         aten.nll_loss2d_forward.default,
