@@ -253,6 +253,14 @@ FOUND = {
         ("y = x.index_fill(0, torch.arange(1, device=device) % 1, 2)", "z = y.expand(2).cumsum(0)"),
         ("z",),
     ),
+    "what is 1, but for the last digit": Program(
+        (
+            "x = torch.tensor([3.082, -0.587, -4.358, 1.137, -2.169, -2.797, 0.807, 1.676, -1.439, "
+            "-0.807, -1.193, 0.364], dtype=torch.float64, device=device).reshape((2, 6))",
+        ),
+        ("y = F.cosine_similarity(x, x, dim=0)", "z = y == 1"),
+        ("z",),
+    ),
     "nan == nan, of one tensor": Program(
         ("x = torch.tensor([nan, inf, 1.0], dtype=torch.float64, device=device)",),
         ("y = x == x", "z = torch.isfinite(x.sin())"),

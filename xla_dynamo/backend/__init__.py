@@ -33,7 +33,7 @@ def xla(
     from . import aot, prng
     from . import options as option_module
     from .attention_weights import save_weights
-    from .decompositions import decompositions
+    from .decompositions import traced_decompositions
     from .dimensions import leave_out_empty_dimensions
     from .eager_strides import keep_one_hot_in_order
     from .log_softmax import save_rows_only
@@ -65,6 +65,6 @@ def xla(
         gm,
         example_inputs,
         compiler=lambda graph, info: make_program(graph, info, chosen),
-        decompositions=decompositions(),
+        decompositions=traced_decompositions(),
         joint_pass=edit,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from . import training_step
-from .decompositions import decompositions
+from .decompositions import traced_decompositions
 from .launch import lower
 from .lowering import Lowered, Target
 from .lowering.registry import draws
@@ -45,6 +45,6 @@ def lower_training_step(
 ) -> Lowered:
     """The step that `analyze_training_step` compiles, as StableHLO for TPUs."""
     pjrt.device("cpu")
-    step = training_step.trace(model, inputs, decompositions=decompositions(), draws=draws)
+    step = training_step.trace(model, inputs, decompositions=traced_decompositions(), draws=draws)
     precision = matmul_precision or torch.get_float32_matmul_precision()
     return lower(step.graph, Target("tpu", precision), aliases=step.aliases)

@@ -13,7 +13,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper
 
-from .eager_strides import KEPT_IN_ORDER, decompositions_in_order
+from .eager_strides import decompositions_in_order, kept_in_order
 from .foreach import FOREACH_DECOMPOSITIONS
 from .linear_algebra import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .lowering import rules  # noqa: F401  (fills RULES)
@@ -68,9 +68,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         **without_rule,
         **decompositions_in_order(without_rule),
-        **KEPT_IN_ORDER,
         **LINEAR_ALGEBRA_DECOMPOSITIONS,
         **PRODUCT_DECOMPOSITIONS,
         **FOREACH_DECOMPOSITIONS,
         **BLANK_DECOMPOSITIONS,
     }
+
+
+@functools.cache
+def traced_decompositions() -> dict[Any, Callable[..., Any]]:
+    """What a trace that tells views from copies takes apart: its results have eager's strides."""
+    return {**kept_in_order(decompositions()), **decompositions()}

@@ -54,6 +54,12 @@ def _images(args: Sequence[Any]) -> Tensor:
     return torch.empty_like(args[0], memory_format=suggest_memory_format(args[0]))
 
 
+def _unpooled_images(args: Sequence[Any]) -> Tensor:
+    x, _, size = args
+    blank = x.new_empty((*x.shape[:-2], *size))
+    return torch.empty_like(blank, memory_format=suggest_memory_format(x))
+
+
 def _of_picked(args: Sequence[Any]) -> Tensor | None:
     """Of the elements that eager picks in the order of both memory and indices; not for masks."""
     x, indices = args[:2]
@@ -127,9 +133,12 @@ _LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
             aten._native_batch_norm_legit.no_stats,
             aten._native_batch_norm_legit_functional.default,
             aten._native_batch_norm_legit_no_training.default,
+            aten.channel_shuffle.default,
+            aten.native_channel_shuffle.default,
         ),
         _images,
     ),
+    aten.max_unpool2d.default: _unpooled_images,
 }
 
 
@@ -171,9 +180,7 @@ class _Within(threading.local):
 _within = _Within()
 
 
-def kept_in_order(op: Any) -> Callable[..., Any]:
-    """A decomposition of `op` to itself, and to a copy in the order of eager's if it is another."""
-
+def _kept_in_order(op: Any) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         if _within.kept:
             return NotImplemented
@@ -186,10 +193,6 @@ def kept_in_order(op: Any) -> Callable[..., Any]:
     return run
 
 
-# Ops that are not taken apart, and whose order shows.
-KEPT_IN_ORDER = {op: kept_in_order(op) for op in (aten.index.Tensor,)}
-
-
 def _copy_in_order(x: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A dense copy whose dimensions are in the order of `strides`."""
     order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
@@ -200,6 +203,11 @@ def _copy_in_order(x: Tensor, strides: tuple[int, ...]) -> Tensor:
 def decompositions_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """Those of `table` whose results' strides PyTorch infers otherwise than eager has them."""
     return {op: in_order(op, how) for op, how in table.items() if op in _LIKE}
+
+
+def kept_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """For the ops that are not in `table`: to themselves, and a copy where the order is another."""
+    return {op: _kept_in_order(op) for op in _LIKE if op not in table}
 
 
 def keep_one_hot_in_order(gm: GraphModule) -> None:

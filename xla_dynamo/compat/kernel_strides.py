@@ -21,8 +21,6 @@ aten = torch.ops.aten
 # Whose inference makes rows of what eager has in its operand's order, or the reverse.
 _ASKED = frozenset(
     {
-        aten.channel_shuffle.default,
-        aten.native_channel_shuffle.default,
         aten.native_dropout_backward.default,
         aten.nll_loss2d_forward.default,
         aten.reflection_pad3d.default,
