@@ -64,9 +64,9 @@ def _of_picked(args: Sequence[Any]) -> Tensor | None:
     """Of the elements that eager picks in the order of both memory and indices; not for masks."""
     x, indices = args[:2]
     where = [dim for dim, index in enumerate(indices) if index is not None]
-    places = torch.broadcast_tensors(*(indices[dim] for dim in where))
-    if any(place.dtype in (torch.bool, torch.uint8) for place in places):
+    if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in where):
         return None
+    places = torch.broadcast_tensors(*(indices[dim] for dim in where))
     first = where[0] if where == list(range(where[0], where[-1] + 1)) else 0
     kept = [dim for dim in range(x.dim()) if dim not in where]
 

@@ -31,7 +31,7 @@ from xla_dynamo.errors import UnsupportedOp
 from . import dense, kernel_strides
 from .forms import without_copy
 from .ops import Op
-from .values import Leaf, Meta, meta, meta_of
+from .values import Leaf, Meta, blank, meta, meta_of
 
 # Instead of metas: the op must run now, on the CPU.
 EAGER = object()
@@ -76,8 +76,7 @@ def like(of: Meta, dtype: torch.dtype | None = None, memory_format: Any = None) 
     """The meta of torch.empty_like of such a tensor, which is also that of its `.to()`."""
     if of.strides is None and memory_format is None:
         return meta(of.shape, dtype or of.dtype)
-    given = torch.empty_strided(of.shape, of.layout, dtype=of.dtype, device="meta")
-    return meta_of(torch.empty_like(given, dtype=dtype, memory_format=memory_format))
+    return meta_of(torch.empty_like(blank(of), dtype=dtype, memory_format=memory_format))
 
 
 def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
@@ -145,10 +144,7 @@ def _as_view(op: Op, args: Any, kwargs: Any) -> Any:
 
 
 def _on_meta(leaf: Any) -> Any:
-    if type(leaf) is not Leaf:
-        return leaf
-    of = leaf.value.meta
-    return torch.empty_strided(of.shape, of.layout, dtype=of.dtype, device="meta")
+    return blank(leaf.value.meta) if type(leaf) is Leaf else leaf
 
 
 def _refuse_dtypes(op: Op, args: Any, kwargs: Any) -> None:
@@ -195,5 +191,4 @@ def _metas(result: Any, op: Op) -> Any:
 
 def _raise_as_eager(op: Op, args: Any, kwargs: Any) -> None:
     """Raise what eager raises for tensors of these shapes: its text is what users know."""
-    args, kwargs = pytree.tree_map(kernel_strides.real, (list(args), dict(kwargs)))
-    op.func(*args, **kwargs)
+    kernel_strides.eager(op, args, kwargs)

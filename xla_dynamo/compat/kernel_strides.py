@@ -7,14 +7,17 @@ dimensions of one move no element, but decide the order of a broadcast, and whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend import eager_strides
+
 from .ops import Op
-from .values import Leaf, Meta, meta_of
+from .values import Leaf, Meta, blank, meta_of
 
 aten = torch.ops.aten
 
@@ -41,9 +44,9 @@ def mended(op: Op, args: Any, kwargs: Any, metas: Any) -> Any:
     inferred, structure = pytree.tree_flatten(metas)
     if any(of.shape.numel() > _FEW for of in (*given, *inferred) if type(of) is Meta):
         return metas
-    for values in _values(args, kwargs):
+    for number in (0, 1):
         try:
-            made = pytree.tree_leaves(op.func(*values[0], **values[1]))
+            made = pytree.tree_leaves(eager(op, args, kwargs, number))
         except Exception:
             continue  # integers are not divided by zero, nor are all places those of an element
         both = zip(inferred, made, strict=True)
@@ -55,10 +58,11 @@ def of_masked(x: Leaf, indices: Sequence[Leaf | None], picked: Meta) -> Meta:
     """`picked`, what one mask among `indices` picked of `x`, with the strides that eager gives."""
     of = x.value.meta
     (dim, mask), *others = [(n, index) for n, index in enumerate(indices) if index is not None]
-    if of.strides is None or others or of.shape.numel() > _FEW:
+    if of.strides is None or others:
         return picked
-    places = torch.zeros(picked.shape[dim], dtype=torch.int64)
-    return meta_of(aten.index.Tensor(real(x), [None] * dim + [places] * mask.dim()))
+    places = torch.empty(picked.shape[dim], dtype=torch.int64, device="meta")
+    given = blank(of), [None] * dim + [places] * mask.dim()
+    return meta_of(eager_strides.mended(aten.index.Tensor, given, blank(picked)))
 
 
 def _in_question(op: Op, given: list[Meta]) -> bool:
@@ -76,17 +80,20 @@ def _restrided(of: Any, made: Any) -> Any:
     return meta_of(made)
 
 
-def _values(args: Any, kwargs: Any) -> Iterator[Any]:
-    for number in (0, 1):
-        yield pytree.tree_map(lambda x, number=number: real(x, number), (list(args), dict(kwargs)))
+def eager(op: Op, args: Any, kwargs: Any, number: int = 0) -> Any:
+    """What eager's kernel gives for tensors on the CPU of these shapes and strides.
 
-
-def real(argument: Any, number: int = 0) -> Any:
-    """A tensor of `number` on the CPU with the strides of a lazy one; other arguments as they are.
+    number: what their elements are.
 
     Raises:
-        RuntimeError: no memory is as large.
+        What eager PyTorch raises, also for shapes that no memory holds.
     """
+    filled = functools.partial(_filled, number)
+    args, kwargs = pytree.tree_map(filled, (list(args), dict(kwargs)))
+    return op.func(*args, **kwargs)
+
+
+def _filled(number: int, argument: Any) -> Any:
     if type(argument) is torch.device:
         return torch.device("cpu")
     if type(argument) is not Leaf:

@@ -92,6 +92,11 @@ def meta_of(tensor: torch.Tensor) -> Meta:
     return meta(torch.Size(tensor.shape), tensor.dtype, tensor.stride())
 
 
+def blank(of: Meta) -> torch.Tensor:
+    """A tensor of a meta on the device "meta", where eager's kernels tell strides alone."""
+    return torch.empty_strided(of.shape, of.layout, dtype=of.dtype, device="meta")
+
+
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a contiguous tensor."""
     strides, step = [], 1
