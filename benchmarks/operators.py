@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from xla_dynamo.backend import launch
+from xla_dynamo.backend.executable import launch
 from xla_dynamo.backend.runtime import pjrt
 
 from . import operator_page

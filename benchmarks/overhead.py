@@ -85,7 +85,7 @@ def _launch_of(
     compiled: Callable[..., object], tensors: list[torch.Tensor]
 ) -> Callable[[], object]:
     """The executable's own call path, without Dynamo's guards and AOTAutograd's wrapper."""
-    from xla_dynamo.backend import launch
+    from xla_dynamo.backend.executable import launch
 
     made: list[launch.Launch] = []
     original = launch.Launch.__init__

@@ -23,9 +23,9 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from xla_dynamo.backend.ahead_of_time import lower_training_step
 from xla_dynamo.backend.runtime import topology
 from xla_dynamo.backend.runtime.topology import Analysis
+from xla_dynamo.backend.tpu_cost.analyze import lower_training_step
 
 from . import jax_models, torch_models
 from .torch_models import Problem

@@ -36,12 +36,12 @@ _LONG = (
     "tests/test_tpu.py",
     "models/test_training.py",
     "legacy/test_seeds.py",
-    "compat/test_activation.py",
+    "namespace/test_activation.py",
     "legacy/test_scripts.py",
-    "compat/test_windows.py",
+    "recording/test_trace.py",
     "tests/test_docs.py",
     "tests/test_examples.py",
-    "backend/test_resizing.py",
+    "dynamo/test_keep_interpolate.py",
 )
 
 

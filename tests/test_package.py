@@ -129,7 +129,7 @@ LAYERS = [
     (
         ("torch._functorch", "torch._dynamo", "torch._guards", "functorch"),
         "",
-        ("backend/aot.py",),
+        ("backend/capture/aot.py",),
     ),
     (("xla_dynamo.backend.runtime",), "backend/lowering", ()),
     (("xla_dynamo.compat",), "backend", ()),

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from benchmarks import jax_models, torch_models, tpu
 from benchmarks.torch_models import Problem
 from xla_dynamo import DeviceUnavailable
-from xla_dynamo.backend.ahead_of_time import analyze_training_step, lower_training_step
+from xla_dynamo.backend.tpu_cost.analyze import analyze_training_step, lower_training_step
 
 BOUND = 1.05
 # The smallest that are no toys: the compiler takes some 10 seconds for each.

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import xla_dynamo.compat  # noqa: F401
-from xla_dynamo.compat import device, metrics
+from xla_dynamo.compat.device import register
+from xla_dynamo.compat.recording import metrics
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def counted_from_zero(fresh_devices: None) -> Iterator[None]:
 
 
 def _forget() -> None:
-    device._windows.clear()
+    register._windows.clear()
     metrics.settle()
     with metrics.lock:
         metrics.counters.clear()

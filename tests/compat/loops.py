@@ -12,7 +12,7 @@ import torch_xla.core.xla_model as xm
 from torch import Tensor, nn
 
 import xla_dynamo
-from xla_dynamo.compat import metrics
+from xla_dynamo.compat.recording import metrics
 
 from .lockstep import XLA
 

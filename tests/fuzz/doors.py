@@ -67,12 +67,12 @@ def compiled(backend: str, *, dynamic: bool) -> Door:
 
 def lazy(programs: Sequence[Program]) -> list[Seen]:
     """All programs in one window of the device xla:0."""
-    from xla_dynamo.compat import device
+    from xla_dynamo.compat.device import register
 
     try:
         return _run(programs, "xla:0")
     except Exception:
-        device._windows.clear()  # what could not run would be tried again with what comes next
+        register._windows.clear()  # what could not run would be tried again with what comes next
         raise
 
 

@@ -38,11 +38,12 @@ def traced(function: Function) -> Function:
 
 def lazy(function: Function) -> Function:
     """Tensors moved to xla:0, the function recorded there in one window, and the way back."""
-    from xla_dynamo.compat import device, programs
+    from xla_dynamo.compat.device import register
+    from xla_dynamo.compat.execution import program_cache
 
     there = torch.device("xla:0")
-    programs._runs.clear()  # of other cases: they take memory
-    device._windows.clear()
+    program_cache._runs.clear()  # of other cases: they take memory
+    register._windows.clear()
 
     def opened(packed: Any) -> Any:
         given, moved = _carry(packed, there)
@@ -52,7 +53,7 @@ def lazy(function: Function) -> Function:
             back = pytree.tree_map_only(torch.Tensor, _home, results)
             _write_back(moved)
         except Exception:
-            device._windows.clear()  # what could not run would be tried again with what comes next
+            register._windows.clear()  # what failed would be tried again with what follows
             raise
         return back
 

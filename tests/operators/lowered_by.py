@@ -11,7 +11,7 @@ from unittest import mock
 from torch.fx import Graph
 
 from xla_dynamo import counters
-from xla_dynamo.backend import launch
+from xla_dynamo.backend.executable import launch
 from xla_dynamo.backend.lowering import is_op
 from xla_dynamo.backend.lowering.bodies import has_rule, op_of
 from xla_dynamo.backend.lowering.native import is_native

@@ -30,21 +30,22 @@ def xla(
         UnsupportedOp: an op cannot be lowered and options={"fallback": "error"} was given.
     """
     # Here, not above: naming the backend must import neither jax nor torch_mlir.
-    from . import aot, prng
     from . import options as option_module
-    from .attention_weights import save_weights
-    from .decompositions import traced_decompositions
-    from .dimensions import leave_out_empty_dimensions
-    from .eager_strides import keep_one_hot_in_order
-    from .log_softmax import save_rows_only
+    from .capture import aot
+    from .decompositions.eager_layout import keep_one_hot_in_order
+    from .decompositions.margin_losses import exchange_margin_losses
+    from .decompositions.table import traced_decompositions
+    from .executable.by_shape import make_program
     from .lowering.registry import draws
-    from .margin_losses import exchange_margin_losses
-    from .narrowing import keep_start_on_device
-    from .program import make_program
-    from .recurrent import replace_recurrent
-    from .resizing import keep_resizing_whole
+    from .passes.dynamo.fuse_addcdiv import restore_scaled_updates
+    from .passes.dynamo.keep_interpolate import keep_resizing_whole
+    from .passes.dynamo.nansum_dims import leave_out_empty_dimensions
+    from .passes.dynamo.rnn_layers import replace_recurrent
+    from .passes.joint import functionalize_rng
+    from .passes.joint.attention_backward import save_weights
+    from .passes.joint.dynamic_slice import keep_start_on_device
+    from .passes.joint.log_softmax_backward import save_rows_only
     from .runtime import pjrt
-    from .scaled_updates import restore_scaled_updates
 
     chosen = option_module.parse(options, mode)
     pjrt.device(chosen.platform or pjrt.default_platform())
@@ -59,7 +60,7 @@ def xla(
         keep_start_on_device(graph)
         save_rows_only(graph)
         save_weights(graph)
-        prng.functionalize(graph, draws)
+        functionalize_rng.functionalize(graph, draws)
 
     return aot.compile(
         gm,

@@ -7,7 +7,7 @@ of them nothing changes in the process.
 
 from __future__ import annotations
 
-from . import finder
+from .namespace import finder
 
 
 def install() -> None:
@@ -16,21 +16,22 @@ def install() -> None:
     Raises:
         ImportError: a real torch_xla is imported already.
     """
-    from . import autocast, debugging, device, scaling, torch_hooks
+    from .device import autocast, grad_scaler, register, torch_patches
+    from .reporting import debugging
 
     finder.add()
-    device.install()
-    scaling.install()
+    register.install()
+    grad_scaler.install()
     autocast.install()
-    torch_hooks.install()
+    torch_patches.install()
     debugging.install()
 
 
 def uninstall() -> None:
     """Undo install(): names, hooks and defaults. Tensors on `xla` devices stay usable."""
-    from . import torch_hooks
+    from .device import torch_patches
 
-    torch_hooks.uninstall()
+    torch_patches.uninstall()
     finder.remove()
 
 

@@ -18,7 +18,8 @@ from jax.extend.mlir import passmanager
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from ..prng import call as random_call
+from xla_dynamo.backend.graph.rng_keys import call as random_call
+
 from . import dtypes
 from .registry import RULES, Unsupported, platform
 

@@ -10,18 +10,23 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat import barrier, devices, execute, memory, metrics, random, report, settings
-from xla_dynamo.compat import device as lazy_device
-from xla_dynamo.compat.device_module import _initialized  # noqa: F401
-from xla_dynamo.compat.report import clear_counters as _clear_xla_counters  # noqa: F401
-from xla_dynamo.compat.report import clear_metrics as _clear_xla_metrics  # noqa: F401
-from xla_dynamo.compat.report import counter_names as _xla_counter_names  # noqa: F401
-from xla_dynamo.compat.report import counter_value as _xla_counter_value  # noqa: F401
-from xla_dynamo.compat.report import executed_fallback_ops as _get_executed_fallback_ops  # noqa: F401
-from xla_dynamo.compat.report import metric_data as _xla_metric_data  # noqa: F401
-from xla_dynamo.compat.report import metric_names as _xla_metric_names  # noqa: F401
-from xla_dynamo.compat.report import metrics_report as _xla_metrics_report  # noqa: F401
-from xla_dynamo.compat.values import value_of
+from xla_dynamo.compat.device import memory_info, step_barrier
+from xla_dynamo.compat.device import register as lazy_device
+from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
+from xla_dynamo.compat.execution import settings, sync
+from xla_dynamo.compat.recording import devices, metrics, seeds
+from xla_dynamo.compat.reporting import metrics_report
+from xla_dynamo.compat.reporting.metrics_report import clear_counters as _clear_xla_counters  # noqa: F401
+from xla_dynamo.compat.reporting.metrics_report import clear_metrics as _clear_xla_metrics  # noqa: F401
+from xla_dynamo.compat.reporting.metrics_report import counter_names as _xla_counter_names  # noqa: F401
+from xla_dynamo.compat.reporting.metrics_report import counter_value as _xla_counter_value  # noqa: F401
+from xla_dynamo.compat.reporting.metrics_report import (
+    executed_fallback_ops as _get_executed_fallback_ops,  # noqa: F401
+)
+from xla_dynamo.compat.reporting.metrics_report import metric_data as _xla_metric_data  # noqa: F401
+from xla_dynamo.compat.reporting.metrics_report import metric_names as _xla_metric_names  # noqa: F401
+from xla_dynamo.compat.reporting.metrics_report import metrics_report as _xla_metrics_report  # noqa: F401
+from xla_dynamo.compat.values.values import value_of
 from xla_dynamo.errors import NotAvailable
 
 from .core._transfer import to_cpu, to_device
@@ -104,7 +109,7 @@ def _xla_get_all_device_attributes() -> list[dict[str, Any]]:
 
 
 def _xla_memory_info(device: devices.Named) -> dict[str, int]:
-    return memory.info(devices.index_of(device))
+    return memory_info.info(devices.index_of(device))
 
 
 def _xla_set_replication_devices(of: Sequence[str]) -> None:
@@ -154,28 +159,28 @@ def _get_git_revs() -> dict[str, str]:
 def _xla_step_marker(
     device: devices.Named = "", of: Sequence[str] = (), wait: bool = True, reset_scope: bool = True
 ) -> None:
-    barrier.launch(devices.index_of(device or None), wait=wait)
+    step_barrier.launch(devices.index_of(device or None), wait=wait)
     metrics.count("MarkStep")
 
 
 def _xla_sync_multi(
     tensors: Tensors, of: Sequence[str] = (), wait: bool = True, sync_xla_data: bool = True
 ) -> None:
-    barrier.sync(tensors, wait=wait)
+    step_barrier.sync(tensors, wait=wait)
 
 
 def _xla_sync_live_tensors(
     device: devices.Named = "", of: Sequence[str] = (), wait: bool = True
 ) -> None:
-    barrier.launch(devices.index_of(device or None), wait=wait)
+    step_barrier.launch(devices.index_of(device or None), wait=wait)
 
 
 def _xla_wait_device_ops(of: Sequence[str] = ()) -> None:
-    barrier.wait_for(of)
+    step_barrier.wait_for(of)
 
 
 def _xla_warm_up_cache(tensors: Tensors, of: Sequence[str] = ()) -> None:
-    barrier.sync(tensors)
+    step_barrier.sync(tensors)
 
 
 def _xla_get_cpu_tensors(tensors: Tensors) -> list[torch.Tensor]:
@@ -206,22 +211,22 @@ _xla_get_tensor_view_alias_id = _xla_get_tensor_id
 def _unsafe_buffer_pointer(tensor: torch.Tensor) -> int:
     from xla_dynamo.backend.runtime import pjrt
 
-    return pjrt.pointer(execute.materialize(value_of(tensor)))
+    return pjrt.pointer(sync.materialize(value_of(tensor)))
 
 
 # Random state, counters, settings.
 
 
 def _xla_set_rng_seed(seed: int, device: devices.Named = "") -> None:
-    random.set_state(devices.index_of(device or None), seed)
+    seeds.set_state(devices.index_of(device or None), seed)
 
 
 def _xla_get_rng_seed(device: devices.Named = "") -> int:
-    return random.get_state(devices.index_of(device or None))
+    return seeds.get_state(devices.index_of(device or None))
 
 
 def _short_xla_metrics_report(counters: Sequence[str], names: Sequence[str]) -> str:
-    return report.short_metrics_report(list(counters), list(names))
+    return metrics_report.short_metrics_report(list(counters), list(names))
 
 
 def _xla_increment_counter(name: str, by: int) -> None:
@@ -288,38 +293,38 @@ def _get_current_graph_name() -> str:
 
 
 def _get_xla_tensors_text(tensors: Tensors) -> str:
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.text(tensors)
 
 
 def _get_xla_tensors_dot(tensors: Tensors) -> str:
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.dot(tensors)
 
 
 def _get_xla_tensors_hlo(tensors: Tensors) -> str:
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.hlo(tensors)
 
 
 def _get_stablehlo(tensors: Tensors, device: str = "", of: Sequence[str] = (), **_: Any) -> str:
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.stablehlo(tensors)
 
 
 def _get_xla_tensor_debug_info(tensor: torch.Tensor) -> str:
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.debug_info(tensor)
 
 
 def _get_graph_hash(tensors: Tensors) -> bytes:
     """16 bytes that are equal for equal programs."""
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.graph_hash(tensors)
 

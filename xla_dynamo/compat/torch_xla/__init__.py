@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 import xla_dynamo.compat
-from xla_dynamo.compat import barrier, random
-from xla_dynamo.compat import devices as xla_devices
-from xla_dynamo.compat import settings as _settings
-from xla_dynamo.compat.submodules import on_demand
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.execution import settings as _settings
+from xla_dynamo.compat.namespace.submodules import on_demand
+from xla_dynamo.compat.recording import devices as xla_devices
+from xla_dynamo.compat.recording import seeds
 from xla_dynamo.errors import NotAvailable
 
 from ._step import compile as compile
@@ -49,12 +50,12 @@ def device_count() -> int:
 
 def sync(wait: bool = False, reset_scope: bool = True) -> None:
     """End the step: launch what is pending, run step closures; with `wait`, until it is done."""
-    barrier.mark_step(wait=wait)
+    step_barrier.mark_step(wait=wait)
 
 
 def manual_seed(seed: int, device: xla_devices.Named | None = None) -> None:
     """Set the random state of a device (default: the thread's)."""
-    random.set_state(xla_devices.index_of(device), seed)
+    seeds.set_state(xla_devices.index_of(device), seed)
 
 
 def set_custom_compile_options(options: Mapping[str, Any]) -> None:

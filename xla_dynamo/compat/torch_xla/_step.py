@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat import barrier, devices, explain, settings
-from xla_dynamo.compat import device as lazy_device
+from xla_dynamo.compat.device import register as lazy_device
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.execution import recompile_reason, settings
+from xla_dynamo.compat.recording import devices
 
 
 def compile(
@@ -35,7 +37,7 @@ def compile(
 
     @contextlib.contextmanager
     def scope() -> Iterator[None]:
-        barrier.mark_step()
+        step_barrier.mark_step()
         before = settings.flag("graph_name")
         settings.set_flag("graph_name", label)
         try:
@@ -44,7 +46,7 @@ def compile(
                 if max_different_graphs is not None:
                     _limit(graphs, max_different_graphs)
         finally:
-            barrier.mark_step()
+            step_barrier.mark_step()
             settings.set_flag("graph_name", before)
 
     return scope() if f is None else scope()(f)
@@ -60,7 +62,7 @@ def _limit(graphs: dict[int, Any], most: int) -> None:
     window = lazy_device.window(torch.device("xla", devices.index_of()))
     graphs[id(window.state)] = window.state
     if len(graphs) > most:
-        reason = explain.reason(window)
+        reason = recompile_reason.reason(window)
         graphs.popitem()
         raise RuntimeError(
             f"Maximum number of different graphs allowed per function exceeded: {most}\n{reason}"

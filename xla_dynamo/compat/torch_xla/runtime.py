@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from xla_dynamo.compat import device as lazy_device
-from xla_dynamo.compat import devices
+from xla_dynamo.compat.device import register as lazy_device
+from xla_dynamo.compat.recording import devices
 from xla_dynamo.config import config
 from xla_dynamo.errors import NotAvailable
 

@@ -92,16 +92,17 @@ class StableHLOGraphModule:
 
 def _lower(exported: ExportedProgram) -> Any:
     """The StableHLO module: arguments are parameters, buffers, constants and inputs, in order."""
-    from xla_dynamo.backend import expand, fx_graph, refusals
-    from xla_dynamo.backend.decompositions import decompositions
-    from xla_dynamo.backend.lowering import Target, lower_graph
+    from xla_dynamo.backend.decompositions.table import decompositions
+    from xla_dynamo.backend.graph import fx
+    from xla_dynamo.backend.lowering import Target, lower_graph, unsupported
+    from xla_dynamo.backend.passes.static import decompose_unsupported
     from xla_dynamo.backend.runtime import pjrt
 
-    graph = fx_graph.copy(exported.run_decompositions(decompositions()).graph)
+    graph = fx.copy(exported.run_decompositions(decompositions()).graph)
     target = Target(pjrt.default_platform(), torch.get_float32_matmul_precision())
-    refused = refusals.refused_nodes(graph, target)
-    if sum(expand.expand(graph, node) for node in refused):
-        refused = refusals.refused_nodes(graph, target)
+    refused = unsupported.refused_nodes(graph, target)
+    if sum(decompose_unsupported.expand(graph, node) for node in refused):
+        refused = unsupported.refused_nodes(graph, target)
     if refused:
         node, reason = next(iter(refused.items()))
         raise UnsupportedOp(f"{node.target} has no lowering to StableHLO: {reason}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from xla_dynamo.compat.finder import VERSION
+from xla_dynamo.compat.namespace.finder import VERSION
 
 __version__ = VERSION
 __xla_gitrev__ = ""

@@ -10,5 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+import xla_dynamo.backend.ops  # noqa: F401  (some families lower its ops)
+
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..dtypes import accumulation, is_supported, to_numpy, to_torch
-from ..registry import Unsupported
+from xla_dynamo.backend.lowering.dtypes import accumulation, is_supported, to_numpy, to_torch
+from xla_dynamo.backend.lowering.registry import Unsupported
 
 _NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, complex: torch.complex64}
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..registry import Unsupported
+from xla_dynamo.backend.lowering.registry import Unsupported
 
 Array = jax.Array
 

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from .. import dtypes
-from ..registry import lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import lower
+
 from .arithmetic import at_least, at_most
 
 aten = torch.ops.aten

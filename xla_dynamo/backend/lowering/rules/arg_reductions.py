@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._dims import at_least_1d, axis
 from .reductions import amax, amin
 

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..dtypes import accumulation
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering.dtypes import accumulation
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from ._promotion import (
     cast,
     compute,

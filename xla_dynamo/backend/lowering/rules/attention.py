@@ -17,9 +17,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from ... import attention_weights  # noqa: F401  (registers ops)
-from .. import dtypes
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
 aten = torch.ops.aten
 

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from .. import dtypes
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from . import _means
 
 aten = torch.ops.aten

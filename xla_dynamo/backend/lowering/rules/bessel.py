@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from ._promotion import compute
 
 aten = torch.ops.aten

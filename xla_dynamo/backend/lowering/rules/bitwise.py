@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from ._dims import axes
 from ._exponentials import exp2
 from ._promotion import compute, is_inexact, promote, result_dtype

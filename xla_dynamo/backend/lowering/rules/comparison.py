@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from ._promotion import cast, compute, is_inexact, promote
 
 aten = torch.ops.aten

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._promotion import is_complex, promote
 
 aten = torch.ops.aten

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from .. import dtypes
-from ..registry import Unsupported, lower, platform
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower, platform
+
 from . import _taps
 from ._promotion import is_inexact
 

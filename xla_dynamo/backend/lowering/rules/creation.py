@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..dtypes import to_numpy
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering.dtypes import to_numpy
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from ._promotion import cast, is_inexact, plus_zero, result_dtype
 
 aten = torch.ops.aten

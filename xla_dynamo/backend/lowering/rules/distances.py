@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 

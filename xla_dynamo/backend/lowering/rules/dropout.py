@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from jax import numpy as jnp
 
-from ..dtypes import accumulation
-from ..registry import Unsupported, lower_random
+from xla_dynamo.backend.lowering.dtypes import accumulation
+from xla_dynamo.backend.lowering.registry import Unsupported, lower_random
+
 from . import random_bits
 
 aten = torch.ops.aten

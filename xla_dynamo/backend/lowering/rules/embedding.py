@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .. import dtypes
-from ..registry import lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .. import dtypes
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from .embedding import add_rows, rows_of
 
 aten = torch.ops.aten

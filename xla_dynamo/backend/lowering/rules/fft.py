@@ -14,7 +14,7 @@ import torch
 from jax import lax
 from jax import numpy as jnp
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 

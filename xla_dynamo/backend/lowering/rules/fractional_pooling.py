@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from .max_pooling import scatter_by_index
 
 aten = torch.ops.aten

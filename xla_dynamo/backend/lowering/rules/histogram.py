@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from .searching import searchsorted
 
 aten = torch.ops.aten

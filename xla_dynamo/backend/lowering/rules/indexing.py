@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from ._dims import along, at_least_1d, axis
 
 aten = torch.ops.aten

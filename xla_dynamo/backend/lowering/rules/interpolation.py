@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from .. import dtypes
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
 from ._interpolation import contract, output_sizes, step
 
 aten = torch.ops.aten

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from .. import dtypes
-from ..registry import lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import lower
+
 from . import _means
 
 aten = torch.ops.aten

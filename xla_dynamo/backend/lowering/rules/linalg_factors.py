@@ -14,8 +14,8 @@ from jax import lax
 from jax import numpy as jnp
 from jax.scipy.linalg import expm
 
-from ..dtypes import accumulation
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import accumulation
+from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ import torch
 from jax import lax
 from jax import numpy as jnp
 
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
 aten = torch.ops.aten
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from .. import dtypes
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
 Array = jax.Array
 

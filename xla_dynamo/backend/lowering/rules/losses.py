@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from ... import log_softmax  # noqa: F401  (registers the op)
-from .. import dtypes
-from ..registry import lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._promotion import compute
 
 aten = torch.ops.aten

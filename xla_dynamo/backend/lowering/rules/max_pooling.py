@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from .. import dtypes
-from ..registry import lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._windows import (
     Windows,
     adaptive_bounds,

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ..dtypes import accumulation, to_numpy
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._dims import axes
 from ._promotion import cast, is_complex, promote
 from .reductions import amax, amin

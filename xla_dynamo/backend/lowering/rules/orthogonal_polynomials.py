@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._promotion import compute
 
 aten = torch.ops.aten

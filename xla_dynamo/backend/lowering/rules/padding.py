@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._windows import Windows, window_slices, windows
 
 aten = torch.ops.aten

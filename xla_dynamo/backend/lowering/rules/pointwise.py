@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..dtypes import accumulation
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import accumulation
+from xla_dynamo.backend.lowering.registry import lower
+
 from . import _exponentials, _means, complex_numbers
 from ._promotion import cast, compute, floating, is_complex, is_inexact
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from . import _means
 from ._exponentials import exp2
 from ._promotion import compute, is_complex, is_inexact

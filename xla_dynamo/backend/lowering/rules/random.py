@@ -17,8 +17,9 @@ import torch
 from jax import lax
 from jax import numpy as jnp
 
-from .. import dtypes
-from ..registry import Unsupported, lower_random
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower_random
+
 from . import random_bits
 from .dropout import refuse_generator
 

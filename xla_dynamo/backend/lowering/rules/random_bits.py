@@ -23,8 +23,8 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
-from ..dtypes import accumulation
-from ..registry import Unsupported
+from xla_dynamo.backend.lowering.dtypes import accumulation
+from xla_dynamo.backend.lowering.registry import Unsupported
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)

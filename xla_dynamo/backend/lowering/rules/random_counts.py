@@ -14,8 +14,9 @@ import torch
 from jax import lax
 from jax import numpy as jnp
 
-from .. import dtypes
-from ..registry import lower, lower_random
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import lower, lower_random
+
 from .dropout import refuse_generator
 
 aten = torch.ops.aten

@@ -13,9 +13,8 @@ import torch
 from jax import lax
 from jax import numpy as jnp
 
-from ... import recurrent_ops  # noqa: F401  (registers the ops)
-from ..dtypes import accumulation
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import accumulation
+from xla_dynamo.backend.lowering.registry import lower
 
 ops = torch.ops.xla_dynamo
 

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ..dtypes import accumulation, to_numpy
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
+from xla_dynamo.backend.lowering.registry import lower
+
 from . import _means
 from ._dims import axes
 from ._promotion import cast, floating, is_complex, is_inexact, plus_zero

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from ... import reversed_scans  # noqa: F401  (registers the op)
-from ..dtypes import accumulation, to_numpy
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._dims import at_least_1d, axis
 from ._promotion import cast, floating, is_complex, is_inexact, plus_zero
 
@@ -50,7 +50,7 @@ def cumsum(x: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.A
     return _scan(_one_is_plus_zero(lax.cumsum), x, dim, dtype)
 
 
-@lower(torch.ops.xla_dynamo.cumsum_from_end.default)
+@lower(torch.ops.xla_dynamo.reverse_cumsum.default)
 def cumsum_from_end(x: jax.Array, dim: int) -> jax.Array:
     return _scan(_one_is_plus_zero(partial(lax.cumsum, reverse=True)), x, dim, None)
 

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..dtypes import accumulation
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import accumulation
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._dims import along, at_least_1d, axis
 from ._promotion import cast, is_inexact
 from .indexing import Indices, advanced_key, clamped, element_wise, is_mask, joined, narrowed

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .. import dtypes
-from ..registry import Unsupported, lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
 aten = torch.ops.aten
 

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .. import dtypes
-from ..registry import lower
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import lower
+
 from . import _dims
 
 aten = torch.ops.aten

@@ -16,7 +16,8 @@ import torch
 from jax import lax
 from jax.scipy import special
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._promotion import compute, plus_zero
 
 aten = torch.ops.aten

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from ..dtypes import to_numpy
-from ..registry import lower
+from xla_dynamo.backend.lowering.dtypes import to_numpy
+from xla_dynamo.backend.lowering.registry import lower
+
 from ._dims import axis
 from ._promotion import cast, is_complex, result_dtype
 

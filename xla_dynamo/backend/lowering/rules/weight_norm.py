@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ..registry import lower
+from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from xla_dynamo.compat.submodules import on_demand
+from xla_dynamo.compat.namespace.submodules import on_demand
 
 __getattr__ = on_demand(__name__)

@@ -2,5 +2,9 @@
 
 from __future__ import annotations
 
-from ..core.dynamo_bridge import extract_compiled_graph as extract_compiled_graph
-from ..core.dynamo_bridge import extract_compiled_graph_helper as extract_compiled_graph_helper
+from xla_dynamo.compat.torch_xla.core.dynamo_bridge import (
+    extract_compiled_graph as extract_compiled_graph,
+)
+from xla_dynamo.compat.torch_xla.core.dynamo_bridge import (
+    extract_compiled_graph_helper as extract_compiled_graph_helper,
+)

@@ -7,7 +7,7 @@ import math
 import os
 from typing import Any, NamedTuple
 
-from xla_dynamo.compat import devices
+from xla_dynamo.compat.recording import devices
 
 _VERSIONS = ("v2", "v3", "v4", "v5", "v6", "v7")
 

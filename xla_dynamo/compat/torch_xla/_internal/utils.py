@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from ..core.xla_model import parse_xla_device as parse_xla_device
+from xla_dynamo.compat.torch_xla.core.xla_model import parse_xla_device as parse_xla_device

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat import barrier, devices
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.recording import devices
 from xla_dynamo.errors import NotAvailable
 
 from . import _transfer
@@ -175,7 +176,7 @@ def collective_broadcast(
 
 def broadcast_master_param(model: torch.nn.Module) -> None:
     """Overwrite parameters and buffers by those of replica 0; ends with a barrier."""
-    barrier.mark_step()
+    step_barrier.mark_step()
 
 
 def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
@@ -204,7 +205,7 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
     """
     if not isinstance(payload, bytes):
         raise TypeError(f"`payload` must be bytes, not {type(payload)}")
-    barrier.mark_step()
+    step_barrier.mark_step()
     return [payload]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat import barrier as step_barrier
-from xla_dynamo.compat import replicas
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.recording import replicas
 
 
 def fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

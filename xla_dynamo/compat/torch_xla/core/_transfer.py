@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat import barrier, devices
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.recording import devices
 
 Select = Callable[[Any], bool]
 Convert = Callable[[list[Any]], Sequence[Any]]
@@ -69,7 +70,7 @@ def to_cpu(data: Any, convert: bool = True) -> Any:
 
     def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         found.extend(tensors)
-        barrier.sync(tensors, wait=False)
+        step_barrier.sync(tensors, wait=False)
         if not convert:
             return tensors
         return [t.detach().cpu().requires_grad_(t.requires_grad) for t in tensors]

@@ -34,14 +34,16 @@ def _is_lowered(module: torch.fx.GraphModule) -> bool:
 
 
 def _program(module: torch.fx.GraphModule) -> Run:
-    from xla_dynamo.backend import fx_graph, options, prng
-    from xla_dynamo.backend.aot import GraphInfo
+    from xla_dynamo.backend import options
+    from xla_dynamo.backend.capture.aot import GraphInfo
+    from xla_dynamo.backend.executable.by_shape import make_program
+    from xla_dynamo.backend.graph import fx
     from xla_dynamo.backend.lowering.registry import draws
-    from xla_dynamo.backend.program import make_program
+    from xla_dynamo.backend.passes.joint import functionalize_rng
 
-    prng.functionalize(module, draws)
-    names = tuple(node.name for node in fx_graph.placeholders(module.graph))
-    results = len(fx_graph.results(module.graph))
+    functionalize_rng.functionalize(module, draws)
+    names = tuple(node.name for node in fx.placeholders(module.graph))
+    results = len(fx.results(module.graph))
     info = GraphInfo("openxla graph", "first call", names, frozenset(), results)
     run = make_program(module, info, options.parse(None, None))
     return lambda *args: run(list(args))

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat import execute, values
+from xla_dynamo.compat.execution import sync
+from xla_dynamo.compat.values import values
 from xla_dynamo.errors import NotAvailable
 
 
@@ -34,7 +35,7 @@ def call_jax(
     home = values.value_of(tensors[0].detach()).home
 
     def into(item: Any) -> Any:
-        return execute.materialize(values.value_of(item.detach()))
+        return sync.materialize(values.value_of(item.detach()))
 
     def out(array: Any) -> torch.Tensor:
         host = torch.from_dlpack(array) if array.dtype != jax.numpy.bfloat16 else None

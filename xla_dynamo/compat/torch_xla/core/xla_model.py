@@ -14,8 +14,9 @@ from typing import Any, TextIO
 
 import torch
 
-from xla_dynamo.compat import barrier, devices, memory, random
-from xla_dynamo.compat.values import value_of
+from xla_dynamo.compat.device import memory_info, step_barrier
+from xla_dynamo.compat.recording import devices, seeds
+from xla_dynamo.compat.values.values import value_of
 
 from ._collectives import REDUCE_AND as REDUCE_AND
 from ._collectives import REDUCE_MAX as REDUCE_MAX
@@ -155,28 +156,28 @@ def master_print(
 
 def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
     """End the step: launch what is pending on the thread's default device, run step closures."""
-    barrier.mark_step(wait=wait)
+    step_barrier.mark_step(wait=wait)
 
 
 def add_step_closure(
     closure: Callable[..., Any], args: Sequence[Any] = (), run_async: bool = False
 ) -> None:
     """Call closure(*args) after the next barrier; with run_async, in a worker thread."""
-    barrier.add_closure(lambda: closure(*args), asynchronous=run_async)
+    step_barrier.add_closure(lambda: closure(*args), asynchronous=run_async)
 
 
 def _run_step_closures() -> None:
-    barrier.run_closures()
+    step_barrier.run_closures()
 
 
 def wait_device_ops(devices: Sequence[Device] = ()) -> None:
     """Return when what was launched on these devices (default: all) is done."""
-    barrier.wait_for(devices)
+    step_barrier.wait_for(devices)
 
 
 def unlazy(tensors: Sequence[torch.Tensor]) -> None:
     """Compute these tensors and wait for them."""
-    barrier.sync(tensors)
+    step_barrier.sync(tensors)
 
 
 def optimization_barrier_(tensors: list[torch.Tensor]) -> None:
@@ -206,26 +207,26 @@ def check_view_sharing(obj: Any) -> None:
 
 def get_stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
     """The StableHLO text of the pending program that computes `tensors` (default: everything)."""
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.stablehlo(tensors)
 
 
 def get_stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
     """`get_stablehlo` as MLIR bytecode."""
-    from xla_dynamo.compat import ir_text
+    from xla_dynamo.compat.reporting import ir_text
 
     return ir_text.stablehlo_bytecode(tensors)
 
 
 def set_rng_state(seed: int, device: Device | None = None) -> None:
     """Set the random state of a device: the same number gives the same stream."""
-    random.set_state(devices.index_of(device), seed)
+    seeds.set_state(devices.index_of(device), seed)
 
 
 def get_rng_state(device: Device | None = None) -> int:
     """The random state of a device."""
-    return random.get_state(devices.index_of(device))
+    return seeds.get_state(devices.index_of(device))
 
 
 @contextlib.contextmanager
@@ -241,7 +242,7 @@ def fork_rng(device: Device | None = None, enabled: bool = True) -> Iterator[Non
 
 def get_memory_info(device: Device | None = None) -> dict[str, int]:
     """Bytes in use, their limit and peak on a device, by the names of every version."""
-    return memory.info(devices.index_of(device))
+    return memory_info.info(devices.index_of(device))
 
 
 def _xla_real_device(device: Device) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from xla_dynamo.compat import ir_text
+from xla_dynamo.compat.reporting import ir_text
 
 _FORMATS = {"text": ir_text.text, "dot": ir_text.dot, "hlo": ir_text.hlo}
 _numbers: collections.defaultdict[tuple[int, str], itertools.count[int]] = collections.defaultdict(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from xla_dynamo.compat import debugging
+from xla_dynamo.compat.reporting import debugging
 
 _step = debugging.Steps()
 

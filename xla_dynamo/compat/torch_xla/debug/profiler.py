@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
-from xla_dynamo.compat import barrier
+from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.errors import XlaDynamoError
 
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "0.0.0.0")
@@ -190,7 +190,7 @@ class StepTrace(Trace):
 
     def __exit__(self, *error: Any) -> None:
         try:
-            barrier.mark_step()
+            step_barrier.mark_step()
         finally:
             super().__exit__(*error)
 

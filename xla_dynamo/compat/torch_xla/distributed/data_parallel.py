@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.replicas import Replicas
+from xla_dynamo.compat.recording.replicas import Replicas
+from xla_dynamo.compat.torch_xla.core import xla_model as xm
 
-from ..core import xla_model as xm
 from .loop_target import nested_target
 from .parallel_loader import ParallelLoader, PerDeviceLoader
 

@@ -19,12 +19,13 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from xla_dynamo.compat import barrier, execute, values
-from xla_dynamo.compat import device as lazy_device
-
-from ..debug import profiler as xp
-from ..utils.keyd_queue import Queue
-from ..utils.nested import for_each_instance, for_each_instance_rewrite
+from xla_dynamo.compat.device import register as lazy_device
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.execution import sync
+from xla_dynamo.compat.torch_xla.debug import profiler as xp
+from xla_dynamo.compat.torch_xla.utils.keyd_queue import Queue
+from xla_dynamo.compat.torch_xla.utils.nested import for_each_instance, for_each_instance_rewrite
+from xla_dynamo.compat.values import values
 
 
 class _Lane:
@@ -152,12 +153,12 @@ class PerDeviceLoader:
             self._unmarked += 1
         elif self._unmarked >= self._loader.batches_per_execution - 1:
             self._unmarked = 0
-            barrier.mark_step(self._device)
+            step_barrier.mark_step(self._device)
         else:
             self._unmarked += 1
         batch = self._loader.next_item(self._device)
         if batch is None:
-            barrier.mark_step(self._device)
+            step_barrier.mark_step(self._device)
             raise StopIteration
         index = self._count
         self._count += 1
@@ -283,7 +284,7 @@ def _to_device(batch: Any, device: torch.device, sharding: Any) -> Any:
     def upload(part: Any) -> Any:
         if not isinstance(part, torch.Tensor):  # a PackedSequence, whose batch sizes stay behind
             return part.to(device)
-        return values.tensor(execute.upload(lazy_device.window(device), part))
+        return values.tensor(sync.upload(lazy_device.window(device), part))
 
     return for_each_instance_rewrite(batch, on_cpu, upload)
 

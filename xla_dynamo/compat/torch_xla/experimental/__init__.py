@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xla_dynamo.compat.submodules import on_demand
+from xla_dynamo.compat.namespace.submodules import on_demand
 
 from .eager import eager_mode as eager_mode
 from .eager import eager_mode_context as eager_mode_context

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import torch
 
-from xla_dynamo.compat import execute
-from xla_dynamo.compat.values import value_of
+from xla_dynamo.compat.execution import sync
+from xla_dynamo.compat.values.values import value_of
 
 
 def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:
     """Call callback(tensor) in another thread, once the tensor is computed."""
-    array = execute.materialize(value_of(tensor))
+    array = sync.materialize(value_of(tensor))
 
     def wait() -> None:
         array.block_until_ready()

@@ -94,7 +94,7 @@ def requires_jax(function: Any) -> Any:
 
 def make_kernel_from_pallas(kernel: Any, output_shape_dtype_fn: Any) -> Any:
     """A Pallas kernel as a function of xla tensors."""
-    from ..core import xla_builder
+    from xla_dynamo.compat.torch_xla.core import xla_builder
 
     return functools.partial(_call, xla_builder, kernel)
 

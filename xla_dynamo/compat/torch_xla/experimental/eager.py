@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from xla_dynamo.compat import settings
+from xla_dynamo.compat.execution import settings
 
 
 def eager_mode(enable: bool) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from ..distributed.fsdp import wrap
-from ..distributed.fsdp.xla_fully_sharded_data_parallel import XlaFullyShardedDataParallel
-from ..distributed.spmd import xla_sharding
+from xla_dynamo.compat.torch_xla.distributed.fsdp import wrap
+from xla_dynamo.compat.torch_xla.distributed.fsdp.xla_fully_sharded_data_parallel import (
+    XlaFullyShardedDataParallel,
+)
+from xla_dynamo.compat.torch_xla.distributed.spmd import xla_sharding
 
 
 class SpmdFullyShardedDataParallel(XlaFullyShardedDataParallel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._internal import tpu as _now
+from xla_dynamo.compat.torch_xla._internal import tpu as _now
 
 
 def __getattr__(name: str) -> Any:

@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-from ..distributed.spmd.xla_sharded_tensor import XLAShard as XLAShard
-from ..distributed.spmd.xla_sharded_tensor import XLAShardedTensor as XLAShardedTensor
+from xla_dynamo.compat.torch_xla.distributed.spmd.xla_sharded_tensor import XLAShard as XLAShard
+from xla_dynamo.compat.torch_xla.distributed.spmd.xla_sharded_tensor import (
+    XLAShardedTensor as XLAShardedTensor,
+)

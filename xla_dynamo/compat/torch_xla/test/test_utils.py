@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from .. import runtime as xr
-from ..debug import metrics as met
-from ..debug import metrics_compare_utils as mcu
+from xla_dynamo.compat.torch_xla import runtime as xr
+from xla_dynamo.compat.torch_xla.debug import metrics as met
+from xla_dynamo.compat.torch_xla.debug import metrics_compare_utils as mcu
 
 
 def mp_test(func: Callable[..., Any]) -> Callable[..., int | None]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from ..core import xla_model as xm
+from xla_dynamo.compat.torch_xla.core import xla_model as xm
+
 from .nested import for_each_instance_rewrite
 
 

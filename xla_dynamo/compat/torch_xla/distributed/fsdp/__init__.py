@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xla_dynamo.compat.submodules import on_demand
+from xla_dynamo.compat.namespace.submodules import on_demand
 
 from .state_dict_utils import (
     consolidate_sharded_model_checkpoints as consolidate_sharded_model_checkpoints,

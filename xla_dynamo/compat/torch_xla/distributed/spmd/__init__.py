@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xla_dynamo.compat.submodules import on_demand
+from xla_dynamo.compat.namespace.submodules import on_demand
 
 from .api import auto_policy as auto_policy
 from .api import xla_distribute_module as xla_distribute_module

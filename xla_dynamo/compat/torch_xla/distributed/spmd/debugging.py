@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat import devices
+from xla_dynamo.compat.recording import devices
 
 
 def visualize_tensor_sharding(t: torch.Tensor, **kwargs: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from xla_dynamo.compat import devices
+from xla_dynamo.compat.recording import devices
 from xla_dynamo.errors import NotAvailable
 
 PartitionSpec = tuple[Any, ...]

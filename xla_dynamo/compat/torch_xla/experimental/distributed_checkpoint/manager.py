@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ...core._transfer import to_cpu
+from xla_dynamo.compat.torch_xla.core._transfer import to_cpu
 
 _FILE = "state.pt"
 

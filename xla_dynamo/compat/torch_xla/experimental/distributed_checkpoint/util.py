@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from xla_dynamo.compat import barrier
+from xla_dynamo.compat.device import step_barrier
 
 
 def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -17,5 +17,5 @@ def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
             if parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    barrier.mark_step(wait=True)
+    step_barrier.mark_step(wait=True)
     return optimizer

@@ -1,0 +1,1 @@
+"""Dynamo's graph -> functional ATen graphs, and why Dynamo captured it again."""

@@ -1,0 +1,274 @@
+"""Dynamo's graph -> functional aten graphs for forward, backward and inference.
+
+The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
+torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_module,
+min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
+(static_input_indices, num_forward_returns), the meta["desc"] of a joint graph's nodes, and the
+`_dynamo_source` of placeholders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import aot_export_module
+from torch._guards import CompileContext, TracingContext
+from torch.fx import GraphModule, Node
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.checkpoint import CheckpointPolicy
+
+from xla_dynamo.backend.graph import fx
+
+from . import recapture_reason
+
+_SIZE = re.compile(r"\.size\(\)\[(\d+)\]$")
+
+
+@dataclass(frozen=True)
+class GraphInfo:
+    """What AOTAutograd knows about a graph beyond its nodes.
+
+    name: Dynamo's compile id and the kind: "0/0 forward".
+    reason: why Dynamo captured it: the first call, or which argument changed.
+    argument_names: what the user calls each argument, as far as Dynamo knows.
+    static: positions of arguments that are the same tensors at every call (parameters, buffers).
+    visible: how many of the leading outputs leave the graph for the user; the others are saved
+        for backward.
+    apart: whether each output has memory of its own. Gradients have: autograd keeps a tensor that
+        nobody else holds as `.grad`, and users change that in place.
+    """
+
+    name: str
+    reason: str
+    argument_names: tuple[str, ...]
+    static: frozenset[int]
+    visible: int
+    apart: bool = False
+
+
+Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
+
+
+def compile(
+    module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    compiler: Compiler,
+    decompositions: Mapping[Any, Callable[..., Any]],
+    joint_pass: Callable[[GraphModule], None],
+) -> Callable[..., Any]:
+    """Differentiate and functionalize `module`; each graph that comes out goes to `compiler`.
+
+    `joint_pass` edits, in place, the graph that still holds forward and backward together, or the
+    inference graph.
+    """
+    sources = _argument_names(module)
+    compile_id = CompileContext.current_compile_id()
+    frame, capture = (
+        getattr(compile_id, "frame_id", None),
+        compile_id and compile_id.frame_compile_id,
+    )
+    reason = recapture_reason.reason(frame or 0, capture or 0, sources, example_inputs)
+    static_names: set[str] = set()
+
+    def info(kind: str, graph: GraphModule) -> GraphInfo:
+        placeholders = [node.name for node in fx.placeholders(graph.graph)]
+        outputs = len(fx.results(graph.graph))
+        context = TracingContext.try_get()
+        metadata = context.fw_metadata if context else None
+        if kind != "backward" and metadata is not None:
+            static_names.update(placeholders[i] for i in metadata.static_input_indices)
+            if kind == "forward":
+                outputs = metadata.num_forward_returns
+        named = sources if kind != "backward" and len(sources) == len(placeholders) else ()
+        return GraphInfo(
+            name=f"{compile_id or '?'} {kind}",
+            reason=reason,
+            argument_names=named or tuple(placeholders),
+            static=frozenset(i for i, name in enumerate(placeholders) if name in static_names),
+            visible=outputs,
+            apart=kind == "backward",
+        )
+
+    def stage(kind: str, edit: bool) -> Callable[..., Any]:
+        def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+            if edit:
+                joint_pass(graph)
+            if kind != "backward":
+                for node in fx.placeholders(graph.graph):
+                    node.meta["argument"] = True  # the user's tensor: it may be a part of another
+            run = compiler(graph, info(kind, graph))
+            run._boxed_call = True  # type: ignore[attr-defined]
+            return run
+
+        return compile_graph
+
+    def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+        joint_pass(joint)
+        _keep_overwritten(joint)
+        _keep_compared(joint, kwargs["num_fwd_outputs"])
+        return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
+
+    return aot_autograd(
+        fw_compiler=stage("forward", edit=False),
+        bw_compiler=stage("backward", edit=False),
+        inference_compiler=stage("inference", edit=True),
+        partition_fn=partition,
+        decompositions=dict(decompositions),
+    )(module, example_inputs)
+
+
+def _keep_overwritten(joint: GraphModule) -> None:
+    """Let backward save a copy of an argument that the call changes, never the argument itself.
+
+    Autograd refuses a saved tensor into which AOTAutograd writes after the graph has run. It counts
+    writes by storage: other parts of one are refused too.
+    """
+    placeholders = fx.placeholders(joint.graph)
+    described = joint.graph.output_node().meta.get("desc") or ()
+    changed = [getattr(output, "mutated_input", None) for output in described]
+    storages = {
+        _storage(argument)
+        for argument in placeholders
+        if argument.meta.get("desc") is not None and argument.meta["desc"] in changed
+    }
+    for argument in placeholders:
+        if not storages or _storage(argument) not in storages:
+            continue
+        with joint.graph.inserting_after(placeholders[-1]):
+            copy = joint.graph.call_function(torch.ops.aten.clone.default, (argument,))
+        copy.meta = {**argument.meta, "recompute": CheckpointPolicy.MUST_SAVE}
+        argument.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)
+    joint.recompile()
+
+
+def _storage(argument: Node) -> StorageWeakRef | None:
+    value = argument.meta["val"]
+    return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
+
+
+def _keep_compared(joint: GraphModule, forward_outputs: int) -> None:
+    """Let backward save, as eager does, a tensor in which it looks for a result (its maximum).
+
+    Computed a second time, in another program, its last digits may differ from those of the result,
+    and the gradient of amax would go to no element.
+    """
+    forward = _needed_for(fx.results(joint.graph)[:forward_outputs])
+    late: set[Node] = set()  # what depends on the gradients that are given
+    compared: list[Node] = []
+    for node in joint.graph.nodes:
+        given = node.op == "placeholder" and node.name.startswith("tangents")
+        if given or not late.isdisjoint(node.all_input_nodes):
+            late.add(node)
+        elif node.target is torch.ops.aten.eq.Tensor:
+            operands = node.all_input_nodes
+            compared += [x for x in operands if x.meta["val"].is_floating_point()]
+    _save(compared, forward)
+
+
+def _needed_for(results: Sequence[Any]) -> set[Node]:
+    found: set[Node] = set()
+    todo = [result for result in results if isinstance(result, Node)]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(node.all_input_nodes)
+    return found
+
+
+def _save(nodes: Sequence[Node], forward: set[Node]) -> None:
+    """Have `nodes` saved, or, as only what is computed in forward can be, what they are made of."""
+    todo, seen = list(nodes), set[Node]()
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node not in forward:
+            todo.extend(node.all_input_nodes)
+        elif node.op != "placeholder":
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+@dataclass(frozen=True)
+class JointSignature:
+    """Where things are in an exported graph of forward and backward.
+
+    buffers, gradients: placeholder name of a buffer or parameter -> position among the results of
+        its new value or its gradient. loss: position of the loss.
+    """
+
+    buffers: Mapping[str, int]
+    gradients: Mapping[str, int]
+    loss: int
+
+
+def export_joint(
+    model: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    decompositions: Mapping[Any, Callable[..., Any]],
+) -> tuple[GraphModule, JointSignature]:
+    """One functional graph of `model(*inputs)`, which returns a scalar loss, and its gradients.
+
+    Parameters that share a tensor are one parameter.
+    """
+    # aot_export_module would make each name of a tensor a parameter with a gradient of its own.
+    parameters = dict(model.named_parameters())
+    buffers = dict(model.named_buffers())
+
+    class ReturnsTuple(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, value in parameters.items():
+                self.register_parameter(_mangled(name), value)
+            for name, value in buffers.items():
+                self.register_buffer(_mangled(name), value)
+
+        def forward(self, *arguments: Any) -> Any:
+            tensors = {name: getattr(self, _mangled(name)) for name in (*parameters, *buffers)}
+            return (torch.func.functional_call(model, tensors, arguments),)
+
+    exported, signature = aot_export_module(
+        ReturnsTuple(),
+        tuple(inputs),
+        trace_joint=True,
+        output_loss_index=0,
+        decompositions=dict(decompositions),
+    )
+    module = cast(GraphModule, exported)
+    backward = signature.backward_signature
+    assert backward is not None
+    results = [getattr(result, "name", None) for result in fx.results(module.graph)]
+    buffer_of = {str(name): str(key) for key, name in signature.inputs_to_buffers.items()}
+    parameter_of = {str(name): str(key) for key, name in signature.inputs_to_parameters.items()}
+    # Results: new buffers, the loss, gradients.
+    loss = len(signature.buffers_to_mutate)
+    new = {buffer_of[b]: i for i, b in enumerate(signature.buffers_to_mutate.values())}
+    gradients = {
+        parameter_of[p]: results.index(name, loss + 1)
+        for name, p in backward.gradients_to_parameters.items()
+    }
+    return module, JointSignature(new, gradients, loss)
+
+
+def _mangled(name: str) -> str:
+    return name.replace(".", "__")
+
+
+def _argument_names(module: GraphModule) -> tuple[str, ...]:
+    """Dynamo's source expressions: L['x'], L['self']._modules['fc'], L['x'] dimension 0, ..."""
+    names = []
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            source = getattr(node, "_dynamo_source", None)
+            name = getattr(source, "name", None)
+            expression = str(name() if callable(name) else name or node.name)
+            names.append(_SIZE.sub(r" dimension \1", expression))
+    return tuple(names)

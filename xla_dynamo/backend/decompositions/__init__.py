@@ -1,0 +1,1 @@
+"""Decompositions of ATen ops: what AOTAutograd and the passes replace ops by."""

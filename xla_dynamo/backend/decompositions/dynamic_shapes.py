@@ -1,0 +1,162 @@
+"""Ops whose shape depends on data -> steps of static shapes, and a number that the host reads.
+
+A program of XLA has static shapes. So it computes all that there can be, what there is first, next
+to its count; the host reads the count, and takes that many. Where nothing bounds the shape
+(repeat_interleave, bincount), the count comes first and the op is computed for that size. `COUNTED`
+says which steps an op is made of; counting.py takes them as nodes of a graph, compat/counted.py on
+lazy tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+import xla_dynamo.backend.ops  # noqa: F401  (registers the padded ops)
+
+aten = torch.ops.aten
+ops = torch.ops.xla_dynamo
+
+
+class Steps(Protocol):
+    """How the steps of a counted op are taken: as nodes of a graph, or on lazy tensors."""
+
+    def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        """What `op` computes on the device."""
+        ...
+
+    def value(self, operand: Any) -> Tensor:
+        """A tensor of the shape and dtype of an operand."""
+        ...
+
+    def number(self, count: Any, complaint: str) -> Any:
+        """The value of a 0-d integer tensor, for which the host waits; an error if negative."""
+        ...
+
+    def leading(self, whole: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
+        """As many elements along `dim` as the 0-d tensor `count` says."""
+        ...
+
+
+def _nonzero(steps: Steps, x: Any) -> Any:
+    whole, count = steps.call(ops.nonzero_padded.default, x)
+    return steps.leading(whole, count, 1, transposed=True)  # eager's strides
+
+
+def _masked_select(steps: Steps, x: Any, mask: Any) -> Any:
+    return steps.leading(*steps.call(ops.masked_select_padded.default, x, mask))
+
+
+def _index(steps: Steps, x: Any, indices: Sequence[Any]) -> Any:
+    """One mask: what there can be of it. Among other indices, a mask becomes its positions."""
+    present = [at for at, index in enumerate(indices) if index is not None]
+    if len(present) == 1:
+        dim = present[0]
+        whole, count = steps.call(ops.index_padded.default, x, indices[dim], dim)
+        return steps.leading(whole, count, dim)
+    shape = steps.value(x).shape
+    positions: list[Any] = []
+    for number, index in enumerate(indices):
+        mask = None if index is None else steps.value(index)
+        if mask is None or mask.dtype not in (torch.bool, torch.uint8):
+            positions.append(index)
+            continue
+        first = len(positions)
+        if mask.shape != shape[first : first + mask.dim()]:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {number} does not match the "
+                f"shape of the indexed tensor {list(shape)} at index {first}"
+            )
+        found = _nonzero(steps, index)
+        columns = range(mask.dim())
+        positions.extend(steps.call(aten.select.int, found, 1, at) for at in columns)
+    return steps.call(aten.index.Tensor, x, positions)
+
+
+def _unique(steps: Steps, x: Any, sorted: bool = True, return_inverse: bool = False) -> Any:
+    return _groups(steps, x, None, False, return_inverse, False)[:2]
+
+
+def _unique2(
+    steps: Steps,
+    x: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
+    return _groups(steps, x, None, False, return_inverse, return_counts)
+
+
+def _unique_dim(
+    steps: Steps,
+    x: Any,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
+    # Eager gives these two whatever is asked for.
+    return _groups(steps, x, dim % steps.value(x).dim(), False, True, True)
+
+
+def _unique_consecutive(
+    steps: Steps,
+    x: Any,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    dim = None if dim is None else dim % steps.value(x).dim()
+    asked = (return_inverse, return_counts) if dim is None else (True, True)
+    return _groups(steps, x, dim, True, *asked)
+
+
+def _groups(
+    steps: Steps, x: Any, dim: int | None, consecutive: bool, inverse: bool, counts: bool
+) -> Any:
+    values, groups, sizes, number = steps.call(ops.unique_padded.default, x, dim, consecutive)
+    blank = steps.call(aten.new_empty.default, x, [0], dtype=torch.int64)
+    return (
+        steps.leading(values, number, dim or 0),
+        groups if inverse else blank,
+        steps.leading(sizes, number) if counts else blank,
+    )
+
+
+def _repeat_interleave(steps: Steps, repeats: Any) -> Any:
+    count = steps.call(ops.repeats_size.default, repeats)
+    size = steps.number(count, "repeats can not be negative")
+    return steps.call(aten.repeat_interleave.Tensor, repeats, output_size=size)
+
+
+def _bincount(steps: Steps, x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    count = steps.call(ops.bincount_size.default, x, minlength)
+    size = steps.number(count, "bincount only supports 1-d non-negative integral inputs.")
+    return steps.call(ops.sized_bincount.default, x, weights, size)
+
+
+def tells_on_zeros(op: Any, args: Sequence[Any]) -> bool:
+    """Whether eager raises for zeros what it raises for other operands of these shapes.
+
+    Not for a mask among indices: it picks another number of elements.
+    """
+    return op is not aten.index.Tensor or sum(index is not None for index in args[1]) < 2
+
+
+COUNTED: Mapping[Any, Callable[..., Any]] = MappingProxyType(
+    {
+        aten.nonzero.default: _nonzero,
+        aten.masked_select.default: _masked_select,
+        aten.index.Tensor: _index,
+        aten._unique.default: _unique,
+        aten._unique2.default: _unique2,
+        aten.unique_dim.default: _unique_dim,
+        aten.unique_consecutive.default: _unique_consecutive,
+        aten.repeat_interleave.Tensor: _repeat_interleave,
+        aten.bincount.default: _bincount,
+    }
+)

@@ -1,0 +1,124 @@
+"""multi_margin_loss and multilabel_margin_loss -> steps that are right at their kinks, too.
+
+PyTorch's decompositions, which AOTAutograd differentiates, let gradients pass where a margin is
+just met, count the places after the last target as targets of class 0, and give a loss of one row
+a dimension. These are exchanged for them in Dynamo's graph, and below autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.nn import _reduction as _Reduction
+from torch.nn import functional
+
+from xla_dynamo.backend.graph.fx import exchange_calls
+
+aten = torch.ops.aten
+
+_MEAN, _SUM = 1, 2
+
+
+def multi_margin_loss(
+    self: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> Tensor:
+    """aten.multi_margin_loss of operands that have been found to be valid."""
+    rows, place = torch.atleast_2d(self), torch.atleast_1d(target).unsqueeze(1)
+    slack = margin - rows.gather(1, place) + rows
+    other = torch.arange(rows.shape[1], device=rows.device) != place
+    loss = torch.where((slack > 0) & other, slack, 0)
+    if p == 2:
+        loss = loss * loss
+    if weight is not None:
+        loss = loss * weight[place]
+    return _reduced(loss.sum(1) / rows.shape[1], target.shape, reduction)
+
+
+def multilabel_margin_loss_forward(
+    self: Tensor, target: Tensor, reduction: int
+) -> tuple[Tensor, Tensor]:
+    """aten.multilabel_margin_loss_forward; a row of targets ends at its first negative one."""
+    rows, targets = torch.atleast_2d(self), torch.atleast_2d(target)
+    valid = torch.cumprod((targets >= 0).int(), 1).bool()
+    place = torch.where(valid, targets, 0)
+    classes = torch.arange(rows.shape[1], device=rows.device)
+    is_target = ((place.unsqueeze(2) == classes) & valid.unsqueeze(2)).any(1)
+    slack = 1 - rows.gather(1, place).unsqueeze(2) + rows.unsqueeze(1)
+    pairs = (slack > 0) & valid.unsqueeze(2) & ~is_target.unsqueeze(1)
+    loss = torch.where(pairs, slack, 0).sum((1, 2)) / rows.shape[1]
+    reduced = _reduced(loss, target.shape[: target.dim() - 1], reduction)
+    return reduced, is_target.to(self.dtype).reshape(target.shape)
+
+
+def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    """aten.multilabel_margin_loss."""
+    return multilabel_margin_loss_forward(self, target, reduction)[0]
+
+
+def _functional_multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    number = _number(size_average, reduce, reduction)
+    return multi_margin_loss(input, target, p, margin, weight, number)
+
+
+def _functional_multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    return multilabel_margin_loss(input, target, _number(size_average, reduce, reduction))
+
+
+def _number(size_average: bool | None, reduce: bool | None, reduction: str) -> int:
+    """What torch.nn.functional hands on."""
+    if size_average is None and reduce is None:
+        return _Reduction.get_enum(reduction)
+    return _Reduction.legacy_get_enum(size_average, reduce, emit_warning=False)
+
+
+def _reduced(loss: Tensor, shape: torch.Size, reduction: int) -> Tensor:
+    if reduction == _MEAN:
+        return loss.mean()
+    return loss.sum() if reduction == _SUM else loss.reshape(shape)
+
+
+MARGIN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    aten.multi_margin_loss.default: multi_margin_loss,
+    aten.multilabel_margin_loss_forward.default: multilabel_margin_loss_forward,
+}
+_functions: Any = torch._C._nn  # type: ignore[attr-defined]
+_REPLACEMENTS: dict[object, Callable[..., Any]] = {
+    **MARGIN_DECOMPOSITIONS,
+    aten.multi_margin_loss: multi_margin_loss,
+    functional.multi_margin_loss: _functional_multi_margin_loss,
+    _functions.multi_margin_loss: multi_margin_loss,
+    aten.multilabel_margin_loss_forward: multilabel_margin_loss_forward,
+    aten.multilabel_margin_loss.default: multilabel_margin_loss,
+    aten.multilabel_margin_loss: multilabel_margin_loss,
+    functional.multilabel_margin_loss: _functional_multilabel_margin_loss,
+    _functions.multilabel_margin_loss: multilabel_margin_loss,
+}
+
+
+def exchange_margin_losses(gm: GraphModule) -> None:
+    """Exchange the calls in Dynamo's graph, in place."""
+    exchange_calls(gm, _REPLACEMENTS)

@@ -1,0 +1,82 @@
+"""Which aten ops PyTorch's own decompositions take apart before anything is lowered.
+
+An op keeps its node where a rule or torch-mlir lowers it better than its decomposition would.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions
+from torch._decomp.decompositions import native_batch_norm_helper
+
+from xla_dynamo.backend.lowering import rules  # noqa: F401  (fills RULES)
+from xla_dynamo.backend.lowering.registry import RULES
+
+from .determinants import LINEAR_ALGEBRA_DECOMPOSITIONS
+from .eager_layout import decompositions_in_order, kept_in_order
+from .empty_strided import BLANK_DECOMPOSITIONS
+from .foreach import FOREACH_DECOMPOSITIONS
+from .margin_losses import MARGIN_DECOMPOSITIONS
+from .matmul_backward import PRODUCT_DECOMPOSITIONS
+
+# The decomposition returns the attention matrix where its own backward expects the logsumexp.
+_WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
+
+
+_FROZEN = torch.ops.aten._native_batch_norm_legit_no_training.default
+
+
+def _frozen_batch_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """With the statistics that PyTorch keeps on devices: the rule gives those of the CPU, none."""
+    return native_batch_norm_helper(x, weight, bias, mean, var, False, momentum, eps, False)[:3]
+
+
+def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: complex) -> torch.Tensor:
+    """Of promoted operands."""
+    return torch.where(x <= threshold, 0, grad.to(torch.result_type(grad, x)))
+
+
+# PyTorch's decompositions, and with them its shape inference, are wrong.
+MENDED: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.threshold_backward.default: _threshold_backward,
+    **MARGIN_DECOMPOSITIONS,
+}
+
+
+@functools.cache
+def core() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's core decompositions, less those that are wrong."""
+    right = {op: how for op, how in core_aten_decompositions().items() if op not in _WRONG}
+    return {**right, _FROZEN: _frozen_batch_norm, **MENDED}
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """What is taken apart: core decompositions of ops without a rule, and our own."""
+    without_rule = {op: how for op, how in core().items() if op not in RULES}
+    return {
+        **without_rule,
+        **decompositions_in_order(without_rule),
+        **LINEAR_ALGEBRA_DECOMPOSITIONS,
+        **PRODUCT_DECOMPOSITIONS,
+        **FOREACH_DECOMPOSITIONS,
+        **BLANK_DECOMPOSITIONS,
+    }
+
+
+@functools.cache
+def traced_decompositions() -> dict[Any, Callable[..., Any]]:
+    """What a trace that tells views from copies takes apart: its results have eager's strides."""
+    return {**kept_in_order(decompositions()), **decompositions()}

@@ -1,0 +1,1 @@
+"""Static graph -> executable -> callable on torch tensors or device arrays."""

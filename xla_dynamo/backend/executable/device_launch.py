@@ -1,0 +1,169 @@
+"""One static FX graph -> a callable on device arrays, for values that stay on their device.
+
+The path of the lazy device: no torch tensor is made on the way unless an op has to run on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend import metrics
+from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.lowering import Target, unsupported
+from xla_dynamo.backend.lowering.bodies import op_of
+from xla_dynamo.backend.passes.static.decompose_unsupported import expand_refused
+from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.errors import CompileError, UnsupportedOp
+
+from . import partition, segments
+from .launch import Request, compile_executable
+
+Run = Callable[[list[Any]], Sequence[Any]]
+aten = torch.ops.aten
+
+
+def compile_arrays(
+    graph: Graph,
+    request: Request,
+    device: pjrt.Device,
+    donated: Collection[int],
+    refused_op: Callable[[Any], None],
+) -> Run:
+    """Compile `graph` (it is edited) for `device`; it must use all its arguments.
+
+    donated: positions of arguments that nobody needs afterwards: results take over their memory.
+    refused_op: called, at each run, with each op that runs on the CPU.
+    """
+    target = Target(device.platform, request.options.matmul_precision)
+    refused = unsupported.refused_nodes(graph, target, mixes_floats=True)
+    if expand_refused(graph, refused):
+        refused = unsupported.refused_nodes(graph, target, mixes_floats=True)
+    if refused:
+        unsupported.report(refused, request.options)
+        return _in_parts(graph, refused, request, device, refused_op)
+    _make_distinct(graph)
+    original = fx.copy(graph)
+    try:
+        return compile_executable(graph, request, device, _aliases(graph, donated))
+    except (CompileError, UnsupportedOp) as error:
+        if request.options.fallback == "error" or "RESOURCE_EXHAUSTED" in str(error):
+            raise
+        metrics.warn_once(
+            ("graph", str(error)),
+            f"{request.name} runs on the CPU in eager PyTorch: {error}",
+            metrics.FallbackWarning,
+        )
+        refused = {node: str(error) for node in original.nodes if node.op == "call_function"}
+        return _in_parts(original, refused, request, device, refused_op)
+
+
+def _in_parts(
+    graph: Graph,
+    refused: Mapping[Node, str],
+    request: Request,
+    device: pjrt.Device,
+    refused_op: Callable[[Any], None],
+) -> Run:
+    """Split at `refused`: those run on CPU tensors, the parts between them on the device."""
+    parts = iter(range(len(graph.nodes)))
+
+    def compile_segment(segment: partition.Segment) -> Run:
+        _make_distinct(segment.graph)
+        part = Request(
+            f"{request.name} part {next(parts)}", request.reason, frozenset(), 0, request.options
+        )
+        executable = compile_executable(segment.graph, part, device)
+        used = fx.placeholders(segment.graph)
+        assert len(used) == len(segment.inputs)
+
+        def run(values: list[Any]) -> Sequence[Any]:
+            return executable(*[_to_array(value, device) for value in values])
+
+        return run
+
+    steps = partition.split(graph, refused)
+    ops = [op_of(node) for node in refused]
+    run_plan = segments.build(graph, steps, compile_segment, _no_constants, convert=_to_tensor)
+
+    def run(arrays: list[Any]) -> Sequence[Any]:
+        for op in ops:
+            refused_op(op)
+        return [_to_array(value, device) for value in run_plan(arrays)]
+
+    return run
+
+
+def _to_array(value: Any, device: pjrt.Device) -> Any:
+    return pjrt.upload(value, device) if isinstance(value, torch.Tensor) else value
+
+
+def _to_tensor(value: Any) -> Any:
+    """A CPU tensor of an array; a tuple that an op gave, and what is one already, stay."""
+    if isinstance(value, torch.Tensor) or not hasattr(value, "dtype"):
+        return value
+    return pjrt.download(value)
+
+
+def _no_constants(node: Node) -> Any:
+    raise AssertionError(f"a window has no attributes: {node}")
+
+
+def _make_distinct(graph: Graph) -> None:
+    """Give every result memory of its own: an argument, or a result that comes twice, is copied."""
+    results: list[Any] = []
+    for result in fx.results(graph):
+        node = result
+        if result.op == "placeholder" or result in results:
+            with graph.inserting_before(graph.output_node()):
+                node = graph.call_function(aten.clone.default, (result,))
+            node.meta = {"val": result.meta["val"]}
+        results.append(node)
+    graph.output_node().args = (tuple(results),)
+
+
+def _aliases(graph: Graph, donated: Collection[int]) -> dict[int, int]:
+    """Argument position -> position of the result that takes over its memory.
+
+    A result takes the argument that it is an update of (p - lr * g of p), if that is given away;
+    what is left is paired by shape and dtype.
+    """
+    position = {node: i for i, node in enumerate(fx.placeholders(graph))}
+    free = {node for node, i in position.items() if i in donated}
+    results = fx.results(graph)
+    aliases: dict[int, int] = {}
+    rest: list[int] = []
+    for index, result in enumerate(results):
+        origin = _origin(result)
+        if origin in free:
+            free.discard(origin)
+            aliases[position[origin]] = index
+        else:
+            rest.append(index)
+    by_type: dict[Any, list[Node]] = {}
+    for node in sorted(free, key=position.__getitem__):
+        by_type.setdefault(_type(node), []).append(node)
+    for index in rest:
+        candidates = by_type.get(_type(results[index]))
+        if candidates:
+            aliases[position[candidates.pop(0)]] = index
+    return aliases
+
+
+def _origin(node: Node) -> Node:
+    """The argument that `node` updates, following first operands of its own type."""
+    kind = _type(node)
+    while node.op != "placeholder":
+        operands = [n for n in node.all_input_nodes if _type(n) == kind]
+        if not operands:
+            break
+        node = operands[0]
+    return node
+
+
+def _type(node: Node) -> Any:
+    value = node.meta["val"]
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None

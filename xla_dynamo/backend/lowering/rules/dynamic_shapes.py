@@ -1,0 +1,107 @@
+"""Ops whose shape depends on data, made whole (backend/counted_ops.py): compaction, groups, sizes.
+
+What there is moves to the front by a scatter to places that a cumulative sum gives.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from xla_dynamo.backend.lowering.registry import lower
+
+ops = torch.ops.xla_dynamo
+
+
+def _places(chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where each element goes if the chosen ones come first, the others out of range; how many."""
+    size = chosen.shape[0]
+    dtype = np.int32 if size < 2**30 else np.int64
+    running = jnp.cumsum(chosen.astype(dtype))
+    # Distinct places out of range too: the scatter may take all of them for unique.
+    places = jnp.where(chosen, running - 1, size + jnp.arange(size, dtype=dtype))
+    return places, running[-1].astype(np.int64) if size else jnp.zeros((), np.int64)
+
+
+def _moved(rows: jax.Array, places: jax.Array) -> jax.Array:
+    """Each of `rows`, along the first dimension, at its place; zeros where none is."""
+    return jnp.zeros_like(rows).at[places].set(rows, mode="drop", unique_indices=True)
+
+
+@lower(ops.nonzero_padded.default)
+def nonzero_whole(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    places, count = _places(x.reshape(-1) != 0)
+    flat = _moved(jnp.arange(x.size, dtype=places.dtype), places)
+    if x.ndim == 0:
+        return jnp.zeros((0, 1), np.int64), count
+    if x.size == 0:
+        return jnp.zeros((x.ndim, 0), np.int64), count
+    return jnp.stack(jnp.unravel_index(flat, x.shape)), count
+
+
+@lower(ops.masked_select_padded.default)
+def masked_select_whole(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, mask = jnp.broadcast_arrays(x, mask)
+    return index_whole(x, mask, 0)
+
+
+@lower(ops.index_padded.default)
+def index_whole(x: jax.Array, mask: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
+    places, count = _places(mask.reshape(-1) != 0)
+    rest = x.shape[dim + mask.ndim :]
+    rows = jnp.moveaxis(x.reshape(*x.shape[:dim], mask.size, *rest), dim, 0)
+    return jnp.moveaxis(_moved(rows, places), 0, dim), count
+
+
+@lower(ops.unique_padded.default)
+def unique_whole(x: jax.Array, dim: int | None, consecutive: bool) -> tuple[jax.Array, ...]:
+    slices = x.reshape(-1) if dim is None else jnp.moveaxis(x, dim, 0)
+    size = slices.shape[0]
+    rows = slices.reshape(size, math.prod(slices.shape[1:]))
+    order = jnp.arange(size) if consecutive else _ascending(rows)
+    ranked = rows[order]
+    first = jnp.ones(size, bool).at[1:].set((ranked[1:] != ranked[:-1]).any(1))
+    places, number = _places(first)
+    group = jnp.cumsum(first) - 1
+    values = _moved(slices[order], places)
+    inverse = jnp.zeros(size, np.int64).at[order].set(group, unique_indices=True)
+    counts = jnp.zeros(size, np.int64).at[group].add(1, indices_are_sorted=True)
+    if dim is None:
+        return values, inverse.reshape(x.shape), counts, number
+    return jnp.moveaxis(values, 0, dim), inverse, counts, number
+
+
+def _ascending(rows: jax.Array) -> jax.Array:
+    """The order that sorts `rows` by their first column, those that are equal by the second..."""
+
+    def by_column(step: jax.Array, order: jax.Array) -> jax.Array:
+        column = rows[order, rows.shape[1] - 1 - step]
+        return order[jnp.argsort(column, stable=True)]
+
+    return lax.fori_loop(0, rows.shape[1], by_column, jnp.arange(rows.shape[0]))
+
+
+@lower(ops.bincount_size.default)
+def bincount_size(x: jax.Array, minlength: int) -> jax.Array:
+    if x.size == 0:
+        return jnp.asarray(minlength)
+    largest = x.max().astype(np.int64)
+    return jnp.where(x.min() < 0, -1, jnp.maximum(largest + 1, minlength))
+
+
+@lower(ops.repeats_size.default)
+def repeats_size(repeats: jax.Array) -> jax.Array:
+    return jnp.where((repeats < 0).any(), -1, repeats.sum(dtype=np.int64))
+
+
+@lower(ops.sized_bincount.default)
+def bincount_of_size(x: jax.Array, weights: jax.Array | None, size: int) -> jax.Array:
+    if weights is None:
+        return jnp.zeros(size, np.int64).at[x].add(1, mode="promise_in_bounds")
+    dtype = np.float32 if weights.dtype == np.float32 else np.float64
+    return jnp.zeros(size, dtype).at[x].add(weights.astype(dtype), mode="promise_in_bounds")

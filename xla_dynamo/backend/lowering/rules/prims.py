@@ -1,0 +1,74 @@
+"""The torch.prims ops that PyTorch's decompositions leave in a graph, and the project's barriers.
+
+The former are what the decompositions of foreach optimizers and of a few references bottom out in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+import torch._inductor.inductor_prims  # defines prims.fma; AOTAutograd has imported it before us
+from jax import lax
+from jax.experimental.xla_metadata import set_xla_metadata
+
+from xla_dynamo.backend.lowering.dtypes import to_numpy
+from xla_dynamo.backend.lowering.registry import lower
+
+from ._promotion import compute, rounded_to
+from .views import cast
+
+prims = torch.ops.prims
+
+
+@lower(prims.convert_element_type.default)
+def convert_element_type(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+    return cast(x, to_numpy(dtype))
+
+
+@lower(*([prims.fma.default] if hasattr(prims, "fma") else []))  # torch 2.9 has none
+def fma(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+    """Dynamo's add_(other, alpha=...): the product is not rounded to 16 bits."""
+    return compute(lambda a, b, c: a * b + c, a, b, c)
+
+
+@lower(prims.device_put.default, prims.view_of.default)
+def same(x: jax.Array, *_: Any) -> jax.Array:
+    return x
+
+
+@lower(prims.broadcast_in_dim.default)
+def broadcast_in_dim(
+    x: jax.Array, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> jax.Array:
+    return lax.broadcast_in_dim(x, tuple(shape), tuple(broadcast_dimensions))
+
+
+@lower(prims.iota.default)
+def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> jax.Array:
+    numbers = lax.iota(to_numpy(torch.int64), length) * step + start
+    return cast(jnp.asarray(numbers), to_numpy(dtype))
+
+
+@lower(torch.ops.xla_dynamo.optimization_barrier.default)
+def barrier(x: jax.Array) -> jax.Array:
+    return lax.optimization_barrier(x)
+
+
+@lower(torch.ops.xla_dynamo.rounded_to.default)
+def rounded_number(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+    return rounded_to(x.astype(jnp.float32), to_numpy(dtype))
+
+
+@lower(torch.ops.xla_dynamo.materialize.default)
+def computed(x: jax.Array) -> jax.Array:
+    """On the CPU barriers are gone before XLA makes loops of several ops; elsewhere calls are."""
+    return lax.platform_dependent(x, cpu=_called, default=lax.optimization_barrier)
+
+
+def _called(x: jax.Array) -> jax.Array:
+    with set_xla_metadata(inlineable="false"):
+        return jax.jit(lambda x: x)(x)

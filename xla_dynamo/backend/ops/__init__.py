@@ -1,0 +1,15 @@
+"""Custom ops: what the passes put into graphs where ATen has no op for it.
+
+Importing this registers all of them with PyTorch, under `torch.ops.xla_dynamo`. Their bodies run
+where an op falls back to eager; the rules of lowering/rules lower them.
+"""
+
+from __future__ import annotations
+
+from . import attention as attention
+from . import barriers as barriers
+from . import dynamic_slice as dynamic_slice
+from . import nll_loss as nll_loss
+from . import padded as padded
+from . import recurrent as recurrent
+from . import reverse_cumsum as reverse_cumsum

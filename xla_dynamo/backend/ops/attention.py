@@ -1,0 +1,80 @@
+"""Attention that also returns its unnormalised weights; lowering/rules/attention.py lowers it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _factor(query: Tensor, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+@torch.library.custom_op("xla_dynamo::attention", mutates_args=())
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention; exp(score - the row's largest), [b, h, t, s]; and 1 / their sum, [b, h, t, 1].
+
+    Where a row has no key to attend to, all three are zero.
+    """
+    shared = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(shared, 1) for x in (key, value))
+    scores = query @ key.mT * _factor(query, scale)
+    if is_causal:
+        scores = scores.masked_fill(scores.new_ones(scores.shape[-2:]).tril() == 0, -torch.inf)
+    if mask is not None:
+        scores = (
+            scores.masked_fill(~mask, -torch.inf) if not mask.is_floating_point() else scores + mask
+        )
+    lowest = torch.finfo(scores.dtype).min
+    weights = (scores - scores.amax(-1, keepdim=True).clamp(min=lowest)).exp()
+    total = weights.sum(-1, keepdim=True)
+    inverse = torch.where(total == 0, 0, 1 / total)
+    return weights @ value * inverse, weights, inverse
+
+
+@torch.library.custom_op("xla_dynamo::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    weights: Tensor,
+    inverse: Tensor,
+    scale: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients by query, key and value."""
+    heads, shared = key.shape[1], query.shape[1] // key.shape[1]
+    keys, values = (x.repeat_interleave(shared, 1) for x in (key, value))
+    weights = weights * inverse
+    grad_scores = weights * (grad @ values.mT - (grad * out).sum(-1, keepdim=True))
+    grad_scores = grad_scores * _factor(query, scale)
+    by_key, by_value = (
+        x.unflatten(1, (heads, shared)).sum(2) for x in (grad_scores.mT @ query, weights.mT @ grad)
+    )
+    return grad_scores @ keys, by_key, by_value
+
+
+@attention.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    rows = query.shape[:-1]
+    sizes = (value.shape[-1], key.shape[-2], 1)
+    out, weights, inverse = (query.new_empty((*rows, size)) for size in sizes)
+    return out, weights, inverse
+
+
+@attention_backward.register_fake
+def _(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)

@@ -1,0 +1,1 @@
+"""Passes on functional ATen graphs whose sizes may be symbolic."""

@@ -1,0 +1,1 @@
+"""Passes on Dynamo's graph: calls of torch functions, before AOTAutograd traces through them."""

@@ -1,0 +1,160 @@
+"""F.interpolate in Dynamo's graph -> one aten op, and one more for its gradient.
+
+AOTAutograd traces under PyTorch's Python dispatcher, whose kernels for the resizing ops take them
+apart: a bilinear resize becomes four gathers, its gradient four scatters, and images of bytes come
+out one off. `keep_resizing_whole` exchanges the call for `interpolate`, which calls the aten op
+past those kernels. Private API of torch met here: torch._dispatch.python, torch._C._nn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher, no_python_dispatcher
+from torch.fx import GraphModule
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from xla_dynamo.backend.graph.fx import exchange_calls, is_symbolic
+
+aten = torch.ops.aten
+
+# (mode, spatial dimensions, antialias) -> the op
+_NEAREST: dict[tuple[str, int], torch._ops.OpOverload] = {
+    ("nearest", 1): aten.upsample_nearest1d.default,
+    ("nearest", 2): aten.upsample_nearest2d.default,
+    ("nearest", 3): aten.upsample_nearest3d.default,
+    ("nearest-exact", 1): aten._upsample_nearest_exact1d.default,
+    ("nearest-exact", 2): aten._upsample_nearest_exact2d.default,
+    ("nearest-exact", 3): aten._upsample_nearest_exact3d.default,
+}
+_SMOOTH: dict[tuple[str, int, bool], torch._ops.OpOverload] = {
+    ("linear", 1, False): aten.upsample_linear1d.default,
+    ("bilinear", 2, False): aten.upsample_bilinear2d.default,
+    ("bilinear", 2, True): aten._upsample_bilinear2d_aa.default,
+    ("trilinear", 3, False): aten.upsample_trilinear3d.default,
+    ("bicubic", 2, False): aten.upsample_bicubic2d.default,
+    ("bicubic", 2, True): aten._upsample_bicubic2d_aa.default,
+}
+# Of the ops' gradients, PyTorch infers these from sizes that are symbols.
+_INFERRED = frozenset(
+    {
+        aten.upsample_nearest2d.default,
+        aten._upsample_nearest_exact2d.default,
+        aten._upsample_bilinear2d_aa.default,
+    }
+)
+
+
+def keep_resizing_whole(gm: GraphModule) -> None:
+    """Exchange the calls of F.interpolate and its kin, also in subgraphs, in place."""
+    exchange_calls(gm, _REPLACEMENTS)
+
+
+def interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """torch.nn.functional.interpolate of arguments that Dynamo has found to be valid."""
+    rank = input.dim() - 2
+    op = _NEAREST.get((mode, rank)) or _SMOOTH.get((mode, rank, antialias))
+    scales: list[Any] = [None] * rank
+    if scale_factor is None:
+        sizes = list(size) if isinstance(size, (list, tuple)) else [size] * rank
+    else:
+        many = isinstance(scale_factor, (list, tuple))
+        factors = list(scale_factor) if many else [scale_factor] * rank
+        sizes = [torch.sym_int(n * s) for n, s in zip(input.shape[2:], factors, strict=True)]
+        if not recompute_scale_factor:
+            scales = [float(factor) for factor in factors]
+    # mode="area" is a pooling; PyTorch's shape inference of the ops fails for an empty batch.
+    symbolic = any(map(is_symbolic, (*input.shape, *sizes)))
+    if op is None or 0 in input.shape or not _differentiable(op, input, symbolic):
+        return functional.interpolate(
+            input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+        )
+    settings = () if op in _NEAREST.values() else (bool(align_corners),)
+    with no_python_dispatcher(), _BelowAutograd():
+        return op(input, sizes, *settings, *scales)
+
+
+def _differentiable(op: torch._ops.OpOverload, input: Tensor, symbolic: bool) -> bool:
+    """Whether PyTorch infers the shapes of what is differentiated, where sizes are `symbolic`."""
+    return not symbolic or op in _INFERRED or not (input.requires_grad and torch.is_grad_enabled())
+
+
+class _BelowAutograd(TorchDispatchMode):
+    """Brings the Python dispatcher back after autograd: shapes with symbols are its business."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        with enable_python_dispatcher():
+            return func(*args, **(kwargs or {}))
+
+
+def upsample(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """torch.nn.functional.upsample."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """torch.nn.functional.upsample_nearest."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """torch.nn.functional.upsample_bilinear."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def _whole(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    """A call of the aten op itself, past the kernels that take it apart."""
+
+    def resize(*args: Any, **kwargs: Any) -> Tensor:
+        x: Tensor = args[0] if args else kwargs["input" if "input" in kwargs else "self"]
+        symbolic = any(map(is_symbolic, (*x.shape, *pytree.tree_leaves((args, kwargs)))))
+        # The overloads that take a list of scales know no symbols.
+        known = not symbolic or call is op
+        if 0 in x.shape or not known or not _differentiable(op, x, symbolic):
+            return call(*args, **kwargs)
+        with no_python_dispatcher(), _BelowAutograd():
+            return call(*args, **kwargs)
+
+    return resize
+
+
+def _calls(op: torch._ops.OpOverload) -> list[Any]:
+    """What a program may call to get the aten op."""
+    functions: Any = torch._C._nn  # type: ignore[attr-defined]
+    name = op._schema.name.removeprefix("aten::")
+    packet = getattr(aten, name)
+    return [packet, packet.default, packet.vec, getattr(functions, name)]
+
+
+_REPLACEMENTS: dict[object, Callable[..., Tensor]] = {
+    **{
+        call: _whole(call, op)
+        for op in (*_NEAREST.values(), *_SMOOTH.values())
+        for call in _calls(op)
+    },
+    functional.interpolate: interpolate,
+    functional.upsample: upsample,
+    functional.upsample_nearest: upsample_nearest,
+    functional.upsample_bilinear: upsample_bilinear,
+}

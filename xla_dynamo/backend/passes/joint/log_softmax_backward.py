@@ -1,0 +1,93 @@
+"""log_softmax's gradient from its output -> from its input and two numbers a row.
+
+PyTorch saves the output for backward: of a language model's logits, hundreds of megabytes that are
+written and read again although the input is at hand. The probabilities that the gradient needs are
+an exponential of the input, which XLA fuses into the gradient. So the op becomes its maximum, sum
+and differences before the joint graph is cut, and nothing but rows' maxima and sums lives between
+the two halves. A loss of class indices reads only the shape of its input in backward, and is given
+the same one; the sum of its gradient over the classes is known without adding up. Importing this
+module registers an op for that; lowering/rules/losses.py lowers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from xla_dynamo.backend.graph.fx import call, drop_detached
+
+aten = torch.ops.aten
+# 16-bit floats keep the op: their output is rounded, and eager's gradient is of that.
+_DTYPES = (torch.float32, torch.float64)
+_LOSSES = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+
+
+def save_rows_only(module: GraphModule) -> None:
+    """Rewrite, in place, each log_softmax of a graph that holds its gradient as well."""
+    graph = module.graph
+    for node in graph.find_nodes(op="call_function", target=aten._log_softmax.default):
+        arguments: Any = node.args
+        x, dim, _ = arguments
+        drop_detached(graph, node)
+        gradients = [user for user in node.users if _is_gradient(user, node)]
+        if gradients and _has_rows(x.meta["val"]) and x.meta["val"].dtype == node.meta["val"].dtype:
+            _split(graph, node, x, dim, gradients)
+    module.recompile()
+
+
+def _is_gradient(user: Node, output: Node) -> bool:
+    if user.target is not aten._log_softmax_backward_data.default:
+        return False
+    return user.args[1] is output and bool(user.args[2] == output.args[1])
+
+
+def _has_rows(x: torch.Tensor) -> bool:
+    empty = any(isinstance(size, int) and size == 0 for size in x.shape)
+    return x.dtype in _DTYPES and x.dim() > 0 and not empty
+
+
+def _split(graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node]) -> None:
+    with graph.inserting_before(node):
+        below = call(graph, aten.sub.Tensor, x, call(graph, aten.amax.default, x, [dim], True))
+        weights = call(graph, aten.exp.default, below)
+        total = call(graph, aten.sum.dim_IntList, weights, [dim], True)
+        output = call(graph, aten.sub.Tensor, below, call(graph, aten.log.default, total))
+    output.meta = {**node.meta, **output.meta}
+    for gradient in gradients:
+        grad: Any = gradient.args[0]
+        with graph.inserting_before(gradient):
+            shares = call(graph, aten.div.Tensor, weights, total)
+            along = _sum_over_classes(graph, grad, dim)
+            taken = call(graph, aten.mul.Tensor, shares, along)
+            result = call(graph, aten.sub.Tensor, grad, taken)
+        gradient.replace_all_uses_with(result)
+        graph.erase_node(gradient)
+    for user in list(node.users):
+        of_loss = user.target in _LOSSES and user.args[1] is node
+        user.replace_input_with(node, x if of_loss else output)
+    graph.erase_node(node)
+
+
+def _sum_over_classes(graph: Graph, grad: Any, dim: int) -> Node:
+    """Without reading what is zero but for one class, or the same for all of them."""
+    value, operands = grad.meta["val"], grad.args
+    dim = dim % value.dim()
+    if grad.target in _LOSSES and dim == min(value.dim() - 1, 1):
+        of_loss, _, *rest = operands
+        return call(graph, torch.ops.xla_dynamo.nll_loss_row_gradient.default, of_loss, *rest)
+    if grad.target is aten.expand.default:
+        shape = list(value.shape)
+        shape[dim] = 1
+        if list(_shape(operands[0])) == shape:
+            return call(graph, aten.mul.Scalar, operands[0], value.shape[dim])
+    plain = grad.target is aten.add.Tensor and not grad.kwargs
+    if plain and all(isinstance(o, Node) and _shape(o) == value.shape for o in operands):
+        sums = [_sum_over_classes(graph, operand, dim) for operand in operands]
+        return call(graph, aten.add.Tensor, *sums)
+    return call(graph, aten.sum.dim_IntList, grad, [dim], True)
+
+
+def _shape(node: Node) -> torch.Size:
+    return node.meta["val"].shape

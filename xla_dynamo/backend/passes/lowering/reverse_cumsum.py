@@ -1,0 +1,43 @@
+"""flip(cumsum(flip(x))), as PyTorch writes the gradient of a cumulative sum -> one op.
+
+XLA sums prefixes from either end in the same time; two reversals take longer than the sum.
+Importing this module registers the op; lowering/rules/scans.py lowers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+aten = torch.ops.aten
+
+
+def join_reversals(graph: Graph) -> None:
+    """Rewrite `graph` in place."""
+    for node in graph.find_nodes(op="call_function", target=aten.flip.default):
+        total: Any = node.args[0]
+        if not _is_plain_sum(total) or len(total.users) > 1:
+            continue
+        inner: Any = total.args[0]
+        if inner.target is not aten.flip.default or _axes(inner) != _axes(node):
+            continue
+        if _axes(node) != {total.args[1] % total.meta["val"].dim()}:
+            continue
+        with graph.inserting_before(node):
+            target = torch.ops.xla_dynamo.reverse_cumsum.default
+            joined = graph.call_function(target, (inner.args[0], total.args[1]))
+        joined.meta = dict(node.meta)
+        node.replace_all_uses_with(joined)
+
+
+def _is_plain_sum(node: Node) -> bool:
+    """Of a tensor that has dimensions, in the dtype that it has by default."""
+    plain = node.target is aten.cumsum.default and not node.kwargs
+    return plain and node.meta["val"].dim() > 0
+
+
+def _axes(flip: Node) -> set[int]:
+    axes: Any = flip.args[1]
+    return {axis % flip.meta["val"].dim() for axis in axes}

@@ -1,0 +1,1 @@
+"""Passes that keep XLA from changing the numbers of a static graph."""

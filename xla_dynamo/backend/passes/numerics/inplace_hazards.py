@@ -1,0 +1,122 @@
+"""Writes to parts of tensors that read them elsewhere -> the same, with the source computed first.
+
+XLA writes a part in place, in one loop with what computes it, unless it sees that the loop still
+reads what it overwrites. It does not see that through a reshape (InstructionFusion's
+ShouldFuseInPlaceOp, in jaxlib 0.10.2 on the CPU): of `v = x.view(4, 2); v[:2] += v[:2].flip(0)` the
+second row has the first one's new numbers. Where each element depends on itself alone, as in
+`v[:2] += 1`, one loop is right, and stays.
+
+Importing this module registers an op; lowering/rules/primitives.py lowers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend.graph.fx import call, is_view
+
+aten = torch.ops.aten
+
+# What writes to a part of its first argument -> what reads that part. The others of their
+# arguments are the same, but for what is written.
+_READER: dict[Any, Any] = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+    aten.as_strided_scatter.default: aten.as_strided.default,
+}
+# Of each element one, like pointwise ops. (Of copy's operands, only the second's numbers count.)
+_COPIES = frozenset({aten.clone.default, aten._to_copy.default, aten.copy.default})
+
+
+def compute_first(graph: Graph) -> None:
+    """Keep what is written apart from the writing where that matters, in place."""
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    for writer in list(graph.nodes):
+        if writer.target in _READER and _reads_elsewhere(writer, order):
+            source = writer.args[1]
+            with graph.inserting_before(writer):
+                first = call(graph, torch.ops.xla_dynamo.materialize.default, source)
+            order[first] = order[writer]
+            writer.args = (writer.args[0], first, *writer.args[2:])
+
+
+def _reads_elsewhere(writer: Node, order: dict[Node, int]) -> bool:
+    """Whether an element that is written depends on others of the memory it is written to."""
+    memory = _memory(writer.args[0])
+    earliest = min(order[node] for node in memory)
+    # A node, and the writers to parts within parts that it is in line with; none if it is not.
+    pending: list[tuple[Any, tuple[Node, ...]]] = [(writer.args[1], (writer,))]
+    seen: set[tuple[Node, tuple[Node, ...]]] = set()
+    while pending:
+        node, writers = pending.pop()
+        if order[node] < earliest or (node, writers) in seen:
+            continue
+        seen.add((node, writers))
+        if writers and _reads_what_is_written(node, writers[-1]):
+            if len(writers) > 1:
+                pending.append((node.args[0], writers[:-1]))
+        elif node in memory:
+            return True
+        elif writers and node.target in _READER:
+            pending += [(node.args[0], writers), (node.args[1], (*writers, node))]
+        else:
+            pending += [(each, writers if _is_pointwise(node) else ()) for each in _read(node)]
+    return False
+
+
+def _memory(target: Any) -> set[Node]:
+    """The nodes whose memory XLA may take for that of `target`, which is one of them."""
+    found: set[Node] = set()
+    pending = [target]
+    while pending:
+        node = pending.pop()
+        if node in found:
+            continue
+        found.add(node)
+        # Of x * 1, x too.
+        if is_view(node) or _is_pointwise(node):
+            size = _bytes(node)
+            pending += [each for each in _read(node) if _bytes(each) == size]
+    return found
+
+
+def _is_pointwise(node: Node) -> bool:
+    return node.target in _COPIES or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _read(node: Node) -> list[Node]:
+    """The operands whose numbers `node` depends on."""
+    inputs = node.all_input_nodes
+    return inputs[1:] if node.target is aten.copy.default and len(inputs) > 1 else inputs
+
+
+def _bytes(node: Node) -> int | None:
+    value = node.meta.get("val")
+    return value.nbytes if isinstance(value, Tensor) else None
+
+
+def _reads_what_is_written(node: Node, writer: Node) -> bool:
+    if node.target is not _READER[writer.target] or not _is_same(node.args[0], writer.args[0]):
+        return False
+    return _part(node, 1) == _part(writer, 2)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two nodes are one, or the same view of one."""
+    if one is other or not (isinstance(one, Node) and isinstance(other, Node)):
+        return one is other
+    if one.target is not other.target or not is_view(one) or one.kwargs != other.kwargs:
+        return False
+    return _is_same(one.args[0], other.args[0]) and one.args[1:] == other.args[1:]
+
+
+def _part(node: Node, first: int) -> list[Any]:
+    """The arguments from the one in place `first` that say which part it is."""
+    op: Any = node.target
+    arguments = op._schema.arguments[first:]
+    given = dict(zip((a.name for a in arguments), node.args[first:], strict=False)) | node.kwargs
+    return [given.get(argument.name, argument.default_value) for argument in arguments]

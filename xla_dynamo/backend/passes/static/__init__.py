@@ -1,0 +1,1 @@
+"""Passes on ATen graphs in which every size is a number."""

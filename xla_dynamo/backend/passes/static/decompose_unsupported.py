@@ -1,0 +1,153 @@
+"""A node whose rule declines its arguments -> PyTorch's decomposition of it, in place.
+
+An op that has a rule is not decomposed by AOTAutograd; where the rule does not cover a case (cubic
+grid_sample in 3d, say), its decomposition may still be lowered.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.backend.decompositions.table import core, decompositions
+from xla_dynamo.backend.graph import fx, rng_keys
+from xla_dynamo.backend.lowering import REFUSED_BY_EAGER
+from xla_dynamo.backend.lowering.bodies import leaf_signature, output_values
+
+from .specialize import tidy
+
+
+def expand_refused(graph: Graph, refused: Mapping[Node, str]) -> bool:
+    """Expand the nodes that a rule refused, for these reasons; whether there was one to expand.
+
+    What eager refuses is left to eager, which raises its error: a decomposition might not.
+    """
+    ours = [node for node, why in refused.items() if not why.startswith(REFUSED_BY_EAGER)]
+    return sum(expand(graph, node) for node in ours) > 0
+
+
+def expand(graph: Graph, node: Node) -> bool:
+    """Replace `node` by its decomposition, if PyTorch has one; whether it had."""
+    function = _function_of(node.target)
+    if function is not None:
+        return _replace_if_traceable(graph, node, function)
+    decomposition = core().get(node.target)
+    values = [v for v in output_values(node) if isinstance(v, torch.Tensor)]
+    # Integer kernels round in their own ways (resizing uint8 images): those stay with eager.
+    if decomposition is None or not all(v.is_floating_point() for v in values):
+        return False
+    return replace(graph, node, decomposition)
+
+
+# Where the ops of a library are functions of PyTorch ops, which shape inference sees as one.
+_QUANTIZED = "torch.ao.quantization.fx._decomposed"
+
+
+def _function_of(op: Any) -> Callable[..., Any] | None:
+    """What an op of torch.ao's or of torch.prims does, as PyTorch ops."""
+    library = getattr(op, "namespace", "")
+    if library == "prims":
+        return getattr(op, "impl_aten", None)
+    if library == "quantized_decomposed":
+        name, _, overload = str(op).partition(".")[2].partition(".")
+        name = name if overload == "default" else f"{name}_{overload}"
+        return getattr(sys.modules.get(_QUANTIZED), name, None)
+    return None
+
+
+def _replace_if_traceable(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
+    try:
+        return replace(graph, node, _functional(function))
+    except Exception:  # it reads a scale, for one
+        return False
+
+
+# A function that fills what it returns, as one that does not.
+_functional = functools.cache(functools.partial(torch.func.functionalize, remove="mutations"))
+
+
+def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
+    """Replace `node` by what `function` does with its arguments; False if that needs constants.
+
+    `function` is traced with PyTorch's decompositions.
+    """
+    inside = _traced(node, function)
+    if inside is None:
+        return False
+    results = _inline(graph, node, inside)
+    for user in list(node.users):
+        if len(results) > 1 or user.target is operator.getitem:
+            user.replace_all_uses_with(results[user.args[1]])  # type: ignore[index]
+            graph.erase_node(user)
+    if node.users:
+        node.replace_all_uses_with(results[0])
+    graph.erase_node(node)
+    return True
+
+
+# A window of a training step holds the same op with the same shapes a dozen times.
+_traces: dict[Hashable, Graph | None] = {}
+
+
+def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    default = torch.get_default_dtype()
+    key = (function, spec, default, tuple(leaf_signature(leaf) for leaf in leaves))
+    if key not in _traces:
+        graph = _trace(node, function).graph
+        tidy(graph)
+        constants = any(inner.op == "get_attr" for inner in graph.nodes)
+        _traces[key] = None if constants else graph
+    return _traces[key]
+
+
+def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
+    """The decomposition of `node` as a graph of the node's tensor operands."""
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
+
+    def run(*tensors: torch.Tensor) -> Any:
+        filled = list(leaves)
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        result = decomposition(*args, **kwargs)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    with rng_keys.fake_mode(node.graph):  # for the constants that a decomposition makes
+        # One object each: make_fx tells tensors apart by identity, and nodes may share a fake.
+        fakes = [_fresh(leaves[position].meta["val"]) for position in positions]
+        return make_fx(run, decomposition_table=dict(decompositions()))(*fakes)
+
+
+def _fresh(fake: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+
+
+def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
+    """Copy the nodes of `inside` before `node`; what they give, in the order of its outputs."""
+    copies: dict[Node, Node] = dict(
+        zip(fx.placeholders(inside), _tensor_operands(node), strict=True)
+    )
+    with graph.inserting_before(node):
+        for inner in inside.nodes:
+            if inner.op == "call_function":
+                copies[inner] = graph.node_copy(inner, copies.__getitem__)
+                copies[inner].meta = {
+                    "val": inner.meta["val"],
+                    "stack_trace": node.meta.get("stack_trace"),
+                    "number": node.meta.get("number"),
+                }
+    return [copies.get(r, r) if isinstance(r, Node) else r for r in fx.results(inside)]
+
+
+def _tensor_operands(node: Node) -> list[Node]:
+    return [leaf for leaf in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(leaf, Node)]

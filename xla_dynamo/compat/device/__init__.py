@@ -1,0 +1,1 @@
+"""The device `xla`: its registration with PyTorch, autocast, gradient scaling, steps."""

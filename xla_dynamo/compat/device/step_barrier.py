@@ -1,0 +1,171 @@
+"""mark_step: launch what is pending, then run what the script asked to run at the step's end.
+
+Closures belong to a device and run in the order in which they were added, after the launch; those
+that are asynchronous run in one worker thread, whose exception the next barrier raises.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from xla_dynamo.compat.execution.sync import cut
+from xla_dynamo.compat.recording import devices, metrics
+
+from . import register as lazy_device
+
+Closure = Callable[[], Any]
+
+_PENDING_ASYNC = 100  # closures that may wait for the worker, as in torch_xla
+_closures: dict[int, list[Closure]] = {}
+_async_closures: dict[int, list[Closure]] = {}
+_launched: dict[int, list[weakref.ref[Any]]] = {}
+_after_step: list[Callable[[], None]] = []
+_at_exit: list[Any] = []
+
+
+def after_step(function: Callable[[], None]) -> Callable[[], None]:
+    """Call `function` at the end of every step, before the closures of the script."""
+    _after_step.append(function)
+    return function
+
+
+def mark_step(device: devices.Named | None = None, *, wait: bool = False) -> None:
+    """End the step on a device (default: the thread's): launch, then run the step's closures.
+
+    Raises:
+        What a closure raises.
+    """
+    index = devices.index_of(device)
+    launch(index, wait=wait)
+    metrics.count("MarkStep")
+    for function in _after_step:
+        function()
+    run_closures(index)
+
+
+def launch(device: devices.Named, *, wait: bool = False) -> None:
+    """Launch what is pending on a device; with `wait`, return when it is done."""
+    index = devices.index_of(device)
+    window = lazy_device.window(torch.device("xla", index))
+    with window.lock:
+        values = window.values  # the list only: a second reference to a value would keep it alive
+        try:
+            cut(window)
+        finally:
+            if window.values is not values:  # launched, also if one of its ops raised
+                made = (value.array for value in values)
+                _launched[index] = [weakref.ref(array) for array in made if array is not None]
+            del values  # a traceback would keep them
+    if wait:
+        wait_for([index])
+
+
+def wait_for(of: Sequence[devices.Named] = ()) -> None:
+    """Return when everything launched on these devices (default: all) is done."""
+    for index in [devices.index_of(name) for name in of] or list(_launched):
+        for reference in _launched.get(index, ()):
+            array = reference()
+            if array is not None and not array.is_deleted():
+                array.block_until_ready()
+
+
+def sync(tensors: Iterable[torch.Tensor], *, wait: bool = True) -> None:
+    """Launch what is pending on the devices of these tensors, and wait for it."""
+    for index in {tensor.device.index for tensor in tensors if tensor.device.type == "xla"}:
+        launch(index, wait=wait)
+
+
+def add_closure(closure: Closure, *, asynchronous: bool = False) -> None:
+    """Run `closure` at the next barrier of the thread's default device."""
+    if not _at_exit:
+        _at_exit.append(atexit.register(_run_left_over))
+    queued = _async_closures if asynchronous else _closures
+    queued.setdefault(devices.index_of(), []).append(closure)
+
+
+def _run_left_over() -> None:
+    """Run at exit what no barrier came for, unless the program failed."""
+    if not hasattr(sys, "last_value"):
+        for index in sorted({*_closures, *_async_closures}):
+            mark_step(index)
+
+
+def run_closures(device: devices.Named | None = None) -> None:
+    """Run the closures of the step that ended on a device.
+
+    Raises:
+        What one of them raises; of an asynchronous one, at the barrier after.
+    """
+    index = devices.index_of(device)
+    background = _async_closures.pop(index, [])
+    if background or _worker.failed:
+        _worker.submit(background)
+    for closure in _closures.pop(index, []):
+        closure()
+
+
+class _Worker:
+    """One daemon thread that runs asynchronous closures in order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Closure] = queue.Queue(_PENDING_ASYNC)
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
+    def submit(self, closures: Sequence[Closure]) -> None:
+        """Queue closures; blocks while too many wait. Raises what an earlier one raised."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True, name="step closures")
+            self._thread.start()
+            atexit.register(self.join)
+        for closure in closures:
+            self._queue.put(closure)
+
+    def join(self) -> None:
+        """Return when every queued closure has run."""
+        self._queue.join()
+
+    def _run(self) -> None:
+        while True:
+            closure = self._queue.get()
+            try:
+                if self._error is None:  # what comes after a failure is not run
+                    closure()
+            except BaseException as error:
+                self._error = error
+            finally:
+                self._queue.task_done()
+
+
+_worker = _Worker()
+
+
+@contextmanager
+def step(device: devices.Named | None = None, check: Callable[[Any], None] | None = None) -> Any:
+    """A block that is one step: barriers around it, also when it raises.
+
+    check: is given the window before the closing barrier.
+    """
+    mark_step(device)
+    try:
+        yield
+        if check is not None:
+            check(lazy_device.window(torch.device("xla", devices.index_of(device))))
+    finally:
+        mark_step(device)

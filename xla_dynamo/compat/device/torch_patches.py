@@ -1,0 +1,227 @@
+"""What of PyTorch has to know about the device `xla`: the one place that sets it, and undoes it.
+
+Private API met here: torch._register_device_module, torch.random._seed_custom_device,
+torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
+torch.optim.optimizer._get_capturable_supported_devices, with who imported them; the devices and
+functions of fused optimizers; the nesting of torch._functorch.eager_transforms;
+torch.serialization._package_registry and torch._utils._rebuild_tensor.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from xla_dynamo.compat.kernels import inplace
+from xla_dynamo.compat.recording import seeds
+
+from . import register, torch_xla_module
+
+_FOREACH_USERS = ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils")
+_CAPTURABLE_USERS = tuple(
+    f"torch.optim.{name}"
+    for name in ("adadelta", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop")
+)
+# Optimizers' fused forms and what does the same in few ops: module, fused, foreach, arguments.
+_FUSED = (
+    ("torch.optim.adam", "_fused_adam", "_multi_tensor_adam", {"capturable": True}),
+    ("torch.optim.sgd", "_fused_sgd", "_multi_tensor_sgd", {}),
+)
+_undo: list[Callable[[], None]] = []
+
+
+def install() -> None:
+    """Tell PyTorch; a second call does nothing."""
+    if _undo:
+        return
+    _register_module()
+    _seed_with_pytorch()
+    _allow_foreach()
+    _allow_capturable()
+    _allow_fused()
+    _backward_in_any_thread()
+    _in_place_inside_transforms()
+    _views_in_inference_mode()
+    _no_host_addresses()
+    _load_to_device()
+    _default_platform()
+
+
+def uninstall() -> None:
+    """Undo install(), last first."""
+    while _undo:
+        _undo.pop()()
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    _undo.append(lambda: setattr(owner, name, original))
+
+
+def _register_module() -> None:
+    """torch.xla: what torch.utils.checkpoint and torch.random.fork_rng ask for the random state."""
+    torch._register_device_module("xla", torch_xla_module)
+
+    def remove() -> None:
+        del torch.xla  # type: ignore[attr-defined]
+        del sys.modules["torch.xla"]
+
+    _undo.append(remove)
+
+
+def _seed_with_pytorch() -> None:
+    """torch.manual_seed and torch.seed seed the xla devices too."""
+    original = torch.random._seed_custom_device
+
+    def seed(seed: int) -> None:
+        original(seed)
+        seeds.seed_all(seed)
+
+    _replace(torch.random, "_seed_custom_device", seed)
+
+
+def _allow_foreach() -> None:
+    """Optimizers take their foreach form on xla: a dozen recorded ops, not a dozen a parameter."""
+    name = "_get_foreach_kernels_supported_devices"
+    original = getattr(importlib.import_module(_FOREACH_USERS[0]), name)
+
+    def supported() -> list[str]:
+        return [*original(), "xla"]
+
+    for module in _FOREACH_USERS:
+        owner = importlib.import_module(module)
+        if hasattr(owner, name):
+            _replace(owner, name, supported)
+
+
+def _allow_capturable() -> None:
+    """Optimizers with capturable=True take their foreach form too."""
+    name = "_get_capturable_supported_devices"
+    original = getattr(importlib.import_module("torch.optim.optimizer"), name)
+
+    def supported(supports_xla: bool = True) -> list[str]:
+        return original(True)
+
+    for module in _CAPTURABLE_USERS:
+        _replace(importlib.import_module(module), name, supported)
+
+
+def _allow_fused() -> None:
+    """fused=True, which trainers ask for by default, is the foreach form on xla: XLA fuses it."""
+    name = "_get_fused_kernels_supported_devices"
+    optimizer = importlib.import_module("torch.optim.optimizer")
+    original = getattr(optimizer, name)
+    _replace(optimizer, name, lambda: [*original(), "xla"])
+    for module, fused, foreach, arguments in _FUSED:
+        owner = importlib.import_module(module)
+        _replace(owner, fused, _on_xla(getattr(owner, foreach), arguments, getattr(owner, fused)))
+
+
+def _on_xla(
+    foreach: Callable[..., None], arguments: dict[str, Any], otherwise: Callable[..., None]
+) -> Callable[..., None]:
+    def update(params: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:
+        if params and params[0].device.type == "xla":
+            foreach(params, *args, **(kwargs | arguments))
+        else:
+            otherwise(params, *args, **kwargs)
+
+    return update
+
+
+def _backward_in_any_thread() -> None:
+    """A thread that only calls backward has not met the device before."""
+    original = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        register.allow_backward()
+        return original(*args, **kwargs)
+
+    _replace(torch.autograd, "_engine_run_backward", run)
+
+
+def _in_place_inside_transforms() -> None:
+    """torch.func.grad and torch.func.jvp say when they begin and end."""
+    owner = importlib.import_module("torch._functorch.eager_transforms")
+
+    def first(tell: Callable[[], None], original: Callable[[], int]) -> Callable[[], int]:
+        def nest() -> int:
+            tell()
+            return original()
+
+        return nest
+
+    for name, tell in (
+        ("increment", inplace.enter_transform),
+        ("decrement", inplace.leave_transform),
+    ):
+        for kind in ("grad", "jvp"):
+            attribute = f"_{kind}_{name}_nesting"
+            _replace(owner, attribute, first(tell, getattr(owner, attribute)))
+
+
+def _views_in_inference_mode() -> None:
+    """torch.inference_mode() turns gradients off, and no more.
+
+    In that mode functionalization makes no view of a tensor from outside it, such as a parameter:
+    "Cannot set version_counter for inference tensor".
+    """
+
+    def enter(self: Any) -> None:
+        self._inference_mode_context = torch.no_grad() if self.mode else torch.enable_grad()
+        self._inference_mode_context.__enter__()
+
+    _replace(torch.inference_mode, "__enter__", enter)
+
+
+def _no_host_addresses() -> None:
+    """The address of device memory is 0, as for tensors: safetensors asks who shares memory."""
+    original = torch.UntypedStorage.data_ptr
+
+    def data_ptr(self: torch.UntypedStorage) -> int:
+        return 0 if self.device.type == "xla" else original(self)
+
+    _replace(torch.UntypedStorage, "data_ptr", data_ptr)
+
+
+def _load_to_device() -> None:
+    """torch.load(file, map_location=xla): storages stay on the CPU until they become tensors."""
+    utils = importlib.import_module("torch._utils")
+    rebuild = utils._rebuild_tensor
+
+    def claim(storage: Any, location: str) -> Any:
+        if location.partition(":")[0] != "xla":
+            return None
+        storage.xla_location = location
+        return storage
+
+    def rebuild_tensor(storage: Any, *args: Any) -> torch.Tensor:
+        made = rebuild(storage, *args)
+        location = getattr(storage._untyped_storage, "xla_location", None)
+        return made if location is None else made.to(location)
+
+    torch.serialization.register_package(90, lambda storage: None, claim)
+    registry: list[Any] = torch.serialization._package_registry
+    entry = next(entry for entry in registry if entry[2] is claim)
+    _undo.append(lambda: registry.remove(entry))
+    _replace(utils, "_rebuild_tensor", rebuild_tensor)
+
+
+def _default_platform() -> None:
+    """PJRT_DEVICE names the platform, as importing torch_xla leaves it."""
+    if "PJRT_DEVICE" in os.environ:
+        return
+    from xla_dynamo.compat.recording import devices
+
+    os.environ["PJRT_DEVICE"] = devices.hardware()
+
+    def remove() -> None:
+        os.environ.pop("PJRT_DEVICE", None)
+
+    _undo.append(remove)

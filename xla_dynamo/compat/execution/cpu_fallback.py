@@ -1,0 +1,27 @@
+"""An op that runs on the CPU at once -> the warning: the op, the user's line, why, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from xla_dynamo.compat.values.source_location import Place
+
+from . import recompile_reason
+
+
+def message(func: Any, place: Place | None) -> str:
+    """The warning for an op that runs on the CPU at once."""
+    values = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
+    why = (
+        "the shape of its result depends on values, which XLA cannot express"
+        if values
+        else "PyTorch cannot tell the shape of its result beforehand"
+    )
+    return (
+        f"{recompile_reason.op_name(func)} at {recompile_reason.where(place)} runs on the CPU: "
+        f"{why}. "
+        "Each time, this waits for the device and copies operands and results. "
+        "Do it outside the training step if you can."
+    )

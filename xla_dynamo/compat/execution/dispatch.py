@@ -1,0 +1,235 @@
+"""Ops on tensors of the lazy device -> recorded, or answered at once.
+
+`dispatch` is what PyTorch calls for every functional aten op that reaches a `Leaf`. Nearly all are
+appended to the device's window. The handlers below are the others: transfers, aliases, reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.compat.recording import metrics, shape_inference
+from xla_dynamo.compat.recording.trace import ForeignTensor, Window, find
+from xla_dynamo.compat.values import unsupported_tensors
+from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
+from xla_dynamo.compat.values.op_table import OPS, Op, describe, handles
+from xla_dynamo.compat.values.source_location import user_place
+from xla_dynamo.compat.values.values import Leaf, Value, leaf, meta, restrided
+
+from . import dynamic_shapes, sync
+
+aten = torch.ops.aten
+_propagate = aten._propagate_xla_data.default
+
+
+def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """`Leaf.__torch_dispatch__`."""
+    op = OPS.get(id(func)) or describe(func)
+    if op.handler is not None:
+        return op.handler(op, args, kwargs or {})
+    return record(op, args, kwargs)
+
+
+def record(op: Op, args: Any, kwargs: Any) -> Any:
+    """Append `op` to the window of its first tensor, or run it now if it depends on values."""
+    first = args[0] if args else None
+    window = first.value.home if type(first) is Leaf else _window(args, kwargs or {})
+    try:
+        result = window.record(op, args, kwargs or {})
+    except ForeignTensor:
+        args = _admit(window, op, args)
+        result = window.record(op, args, kwargs or {})
+    if result is not shape_inference.EAGER:
+        return result
+    result = _counted.take(op, args, kwargs or {})
+    return run_now(window, op, args, kwargs or {}) if result is NotImplemented else result
+
+
+_counted = dynamic_shapes.OnDevice(record)
+
+
+def _window(args: Any, kwargs: Any) -> Window:
+    window = find(args, kwargs)
+    assert window is not None, "dispatch is called for leaves"
+    return window
+
+
+# What takes CPU tensors on every device: indices, lengths.
+_FROM_HOST = frozenset(
+    {
+        aten._ctc_loss.Tensor,
+        aten._ctc_loss_backward.Tensor,
+        aten.index.Tensor,
+        aten.index_put.default,
+        aten._index_put_impl.default,
+        aten._unsafe_index.Tensor,
+        aten._unsafe_index_put.default,
+    }
+)
+
+
+def _admit(window: Window, op: Op, args: Any) -> Any:
+    """CPU tensors among the arguments: uploaded where eager PyTorch would, else an error.
+
+    Raises:
+        RuntimeError: the op mixes devices.
+    """
+
+    def admit(argument: Any) -> Any:
+        if type(argument) is Leaf or not isinstance(argument, torch.Tensor):
+            return argument
+        if argument.dim() == 0 or op.func in _FROM_HOST:
+            return leaf(sync.upload(window, argument))
+        raise RuntimeError(
+            f"Input tensor is not an XLA tensor: {argument.type()} "
+            f"(Expected all tensors to be on the same device: {op.name} got tensors on "
+            f"{window.device} and on {argument.device}. Move it with .to('{window.device}'))"
+        )
+
+    return pytree.tree_map(admit, args)
+
+
+def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
+    """Run `op` on the CPU on the values of its arguments; results go back to the device."""
+
+    def to_cpu(argument: Any) -> Any:
+        if type(argument) is Leaf:
+            return sync.download(argument.value)
+        return torch.device("cpu") if type(argument) is torch.device else argument
+
+    def to_device(result: Any) -> Any:
+        if not isinstance(result, torch.Tensor):
+            return result
+        if not unsupported_tensors.is_dense(result):
+            raise unsupported_tensors.refuse(result.layout, result.dtype, op.func)
+        return leaf(sync.upload(window, result))
+
+    args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
+    with honouring_lazy_bits():
+        results = op.func(*args, **kwargs)
+    results = pytree.tree_map(to_device, results)
+    metrics.fallback(op.func, user_place())
+    return results
+
+
+@handles(_propagate)
+def _propagate_data(op: Op, args: Any, kwargs: Any) -> None:
+    return None
+
+
+@handles(
+    aten.detach.default,
+    aten.detach_copy.default,
+    aten.alias.default,
+    aten.alias_copy.default,
+    aten.lift.default,
+    aten.lift_fresh.default,
+    aten.lift_fresh_copy.default,
+)
+def _alias(op: Op, args: Any, kwargs: Any) -> Any:
+    """Values do not change: an alias is another leaf of the same value."""
+    return leaf(args[0].value)
+
+
+@handles(aten._local_scalar_dense.default)
+def _item(op: Op, args: Any, kwargs: Any) -> Any:
+    metrics.count("aten::_local_scalar_dense")
+    return sync.download(args[0].value).item()
+
+
+@handles(aten._to_copy.default)
+def _to_copy(op: Op, args: Any, kwargs: Any) -> Any:
+    source = args[0]
+    device = kwargs.get("device")
+    dtype = kwargs.get("dtype")
+    form = kwargs.get("memory_format")
+    if device is None or device == source.value.home.device:
+        own = source.value.meta
+        if dtype is not None and dtype != own.dtype:
+            settings = {"dtype": dtype} if form is None else {"dtype": dtype, "memory_format": form}
+            return record(op, args, settings)
+        return leaf(restrided(source.value, shape_inference.like(own, memory_format=form)))
+    host = sync.download(source.value)
+    if dtype is not None or form is not None:
+        host = host.to(dtype=dtype, memory_format=form or torch.preserve_format)
+    if device.type == "xla":
+        return leaf(sync.upload(_window_of(device), host))
+    return host.to(device)
+
+
+@handles(aten.copy.default)
+def _copy(op: Op, args: Any, kwargs: Any) -> Any:
+    """The new value of `target` after `target.copy_(source)`."""
+    target, source = args[0], args[1]
+    if type(target) is not Leaf:
+        return target.copy(sync.download(source.value))
+    to = target.value
+    if type(source) is not Leaf:
+        host = source.to(to.meta.dtype)
+        if host.shape != to.meta.shape:
+            host = host.expand(to.meta.shape)
+        return leaf(sync.upload(to.home, host, to.meta))
+    value = source.value
+    if value.home is not to.home:
+        host = sync.download(value).to(to.meta.dtype).expand(to.meta.shape)
+        return leaf(sync.upload(to.home, host, to.meta))
+    if value.meta is to.meta:
+        return leaf(value)
+    result = source
+    if value.meta.dtype != to.meta.dtype:
+        result = record(describe(aten._to_copy.default), (result,), {"dtype": to.meta.dtype})
+    if value.meta.shape != to.meta.shape:
+        result = record(describe(aten.expand.default), (result, list(to.meta.shape)), {})
+    return leaf(restrided(result.value, to.meta))
+
+
+@handles(aten.copy_.default)
+def _copy_to_host(op: Op, args: Any, kwargs: Any) -> Any:
+    """`cpu_tensor.copy_(xla_tensor)`: the one in-place op that is not made functional."""
+    target, source = args[0], args[1]
+    return target.copy_(sync.download(source.value) if type(source) is Leaf else source)
+
+
+@handles(aten.native_batch_norm.default)
+def _batch_norm(op: Op, args: Any, kwargs: Any) -> Any:
+    """In training it updates the running statistics, which its schema does not say."""
+    x, weight, bias, mean, var, training, momentum, eps = args
+    if mean is None:
+        functional = describe(aten._native_batch_norm_legit.no_stats)
+        return record(functional, (x, weight, bias, training, momentum, eps), {})
+    functional = describe(aten._native_batch_norm_legit_functional.default)
+    *results, new_mean, new_var = record(functional, args, {})
+    if training:
+        mean.value, var.value = new_mean.value, new_var.value
+    return tuple(results)
+
+
+@handles(aten.nansum.default)
+def _nansum(op: Op, args: Any, kwargs: Any) -> Any:
+    """PyTorch's shape inference takes no dimensions as none to reduce, its kernel as all."""
+    if len(args) > 1 and not args[1]:
+        args = (args[0], None, *args[2:])
+    return record(op, args, kwargs)
+
+
+@handles(aten.empty_like.default)
+def _empty_like(op: Op, args: Any, kwargs: Any) -> Any:
+    source: Value = args[0].value
+    made = shape_inference.like(source.meta, kwargs.get("dtype"), kwargs.get("memory_format"))
+    return leaf(Value(made, source.home))
+
+
+@handles(aten.new_empty.default, aten.new_empty_strided.default)
+def _new_empty(op: Op, args: Any, kwargs: Any) -> Any:
+    source: Value = args[0].value
+    dtype = kwargs.get("dtype") or source.meta.dtype
+    return leaf(Value(meta(torch.Size(args[1]), dtype, *args[2:3]), source.home))
+
+
+def _window_of(device: torch.device) -> Window:
+    from xla_dynamo.compat.device.register import window
+
+    return window(device)

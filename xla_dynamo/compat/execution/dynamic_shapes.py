@@ -1,0 +1,61 @@
+"""An op whose shape depends on data -> its steps on lazy tensors: see backend.counted.
+
+The device computes all there can be and its count; reading that is a barrier, and what is taken of
+the whole belongs to the next window, which is compiled for its size in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from xla_dynamo.backend.decompositions.dynamic_shapes import COUNTED
+from xla_dynamo.compat.recording import eager_strides
+from xla_dynamo.compat.values.op_table import Op, describe
+from xla_dynamo.compat.values.values import leaf, meta, restrided
+
+from . import sync
+
+aten = torch.ops.aten
+
+Record = Callable[[Op, Any, Any], Any]
+
+
+class OnDevice:
+    """Steps that are recorded."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def take(self, op: Op, args: Any, kwargs: Any) -> Any:
+        """What `op` gives, or NotImplemented for an op that has no steps."""
+        how = COUNTED.get(op.func)
+        if how is None:
+            return NotImplemented
+        result = how(self, *args, **kwargs)
+        if op.func is aten.index.Tensor:
+            picked = result.value
+            return leaf(restrided(picked, eager_strides.of_masked(args[0], args[1], picked.meta)))
+        return result
+
+    def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._record(describe(op), args, kwargs)
+
+    def value(self, operand: Any) -> torch.Tensor:
+        return operand
+
+    def number(self, count: Any, complaint: str) -> int:
+        value = int(sync.download(count.value))
+        if value < 0:
+            raise RuntimeError(complaint)
+        return value
+
+    def leading(self, whole: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
+        size = int(sync.download(count.value))
+        part = whole
+        if size < whole.shape[dim]:
+            part = self.call(aten.slice.Tensor, whole, dim, 0, size)
+            part = leaf(restrided(part.value, meta(part.shape, part.dtype)))  # no view of the whole
+        return self.call(aten.t.default, part) if transposed else part

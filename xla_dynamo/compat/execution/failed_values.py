@@ -1,0 +1,101 @@
+"""An op that raised -> the tensors that have no value because of it, and what reading them raises.
+
+Eager PyTorch raises at the op, and its result never exists. Here the op runs at a barrier, which
+raises its error once; its result, and what was computed from it, raises that error when it is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xla_dynamo.backend.graph import error_origin
+from xla_dynamo.compat.values.trie import State, metas_in
+from xla_dynamo.compat.values.values import Failure
+
+from . import out_of_memory, program_cache, recompile_reason
+
+if TYPE_CHECKING:
+    from xla_dynamo.compat.recording.trace import Window
+
+
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What a pending window cannot compute: ops, and by number the values they would have given."""
+
+    states: frozenset[State] = frozenset()
+    values: Mapping[int, Failure] = field(default_factory=dict)
+
+
+NOTHING = Lost()
+
+
+def lost_by(error: Exception, window: Window, live: Sequence[int], lost: Lost) -> Lost | None:
+    """What is lost, now that the program for `live`, which did without `lost`, raised `error`.
+
+    None if that lies with no one op, or may go well another time.
+    """
+    culprit = error_origin.take(error)
+    if culprit is None or out_of_memory.lacks_memory(error):
+        return None
+    if not isinstance(culprit, State):
+        culprit = program_cache.state_of(window, live, lost.states, culprit)
+    if culprit in lost.states:
+        return None
+    where = recompile_reason.where(culprit.place)
+    note = f"{recompile_reason.op_name(culprit.op.func)} at {where} raised this."
+    failure = Failure(_without_frames(error), note)
+    error.add_note(note)
+    return _spread(failure, culprit, window, lost)
+
+
+def _spread(failure: Failure, culprit: State, window: Window, lost: Lost) -> Lost:
+    """`lost`, with the op `culprit` and all that depends on it."""
+    states, values = set(lost.states), dict(lost.values)
+    first = 0
+    for state in window.state.path():
+        results = range(first, first := first + len(metas_in(state.outputs)))
+        if state in states:
+            continue
+        operands = (ref.index for ref in recompile_reason.refs(state) if ref.meta is None)
+        if state is culprit or any(values.get(i) is failure for i in operands):
+            states.add(state)
+            values.update(dict.fromkeys(results, failure))
+    return Lost(frozenset(states), values)
+
+
+def mark(window: Window, lost: Lost) -> None:
+    """From now on, whoever uses one of the lost values gets the error that lost it."""
+    for number, failure in lost.values.items():
+        value = window.values[number]
+        value.ref, value.stamp = failure, None
+
+
+def release(error: Exception) -> None:
+    """Empty this package's frames in a traceback: a notebook keeps its last one, and its arrays."""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            with suppress(RuntimeError):  # it still runs
+                step.tb_frame.clear()
+        step = step.tb_next
+
+
+def _without_frames(error: Exception) -> Exception:
+    """A copy of an error, which keeps no tensors alive."""
+    try:
+        made = copy.copy(error)
+        if type(made) is type(error) and str(made) == str(error):
+            made.__dict__["__notes__"] = list(getattr(error, "__notes__", ()))
+            return made
+    except Exception:  # its __init__ takes other arguments than it keeps
+        pass
+    return RuntimeError(str(error))

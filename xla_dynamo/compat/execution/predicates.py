@@ -1,0 +1,70 @@
+"""Ops that answer with a Python bool -> one computed on the device, and read.
+
+torch.equal and torch.allclose cut the window, as `.item()` does; comparing sizes does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from xla_dynamo.compat.values.op_table import Op, describe, handles
+from xla_dynamo.compat.values.values import Leaf
+
+from .dispatch import record
+
+aten = torch.ops.aten
+
+
+@handles(aten.is_same_size.default)
+def _is_same_size(op: Op, args: Any, kwargs: Any) -> bool:
+    return args[0].shape == args[1].shape
+
+
+@handles(aten._has_same_storage_numel.default)
+def _has_same_storage_numel(op: Op, args: Any, kwargs: Any) -> bool:
+    return args[0].numel() == args[1].numel()
+
+
+@handles(aten.equal.default)
+def _equal(op: Op, args: Any, kwargs: Any) -> bool:
+    x, y = args
+    return x.shape == y.shape and _all(_call(aten.eq.Tensor, x, y))
+
+
+@handles(aten.allclose.default)
+def _allclose(op: Op, args: Any, kwargs: Any) -> bool:
+    empty = [torch.empty(0, dtype=x.dtype) for x in args[:2]]
+    # Raises where eager refuses dtypes or tolerances.
+    torch.allclose(empty[0], empty[1], *args[2:], **kwargs)
+    return _all(_is_close(*args, **kwargs))
+
+
+def _is_close(
+    x: Leaf, y: Leaf, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Leaf:
+    close = _call(aten.eq.Tensor, x, y)
+    if equal_nan:
+        both = _call(aten.logical_and.default, _not_a_number(x), _not_a_number(y))
+        close = _call(aten.logical_or.default, close, both)
+    if rtol == 0 and atol == 0:
+        return close
+    difference = _call(aten.abs.default, _call(aten.sub.Tensor, x, y))
+    allowed = _call(aten.add.Tensor, _call(aten.abs.default, _call(aten.mul.Tensor, y, rtol)), atol)
+    near = _call(aten.le.Tensor, difference, allowed)
+    finite = _call(aten.lt.Scalar, difference, float("inf"))
+    return _call(aten.logical_or.default, close, _call(aten.logical_and.default, near, finite))
+
+
+def _not_a_number(x: Leaf) -> Leaf:
+    return _call(aten.ne.Tensor, x, x)
+
+
+def _all(x: Leaf) -> bool:
+    return bool(_call(aten._local_scalar_dense.default, _call(aten.all.default, x)))
+
+
+def _call(func: Any, *args: Any) -> Any:
+    op = describe(func)
+    return op.handler(op, args, {}) if op.handler is not None else record(op, args, {})

@@ -1,0 +1,152 @@
+"""A pending window -> the program that runs it: built, looked up by its structure, compiled.
+
+Windows that differ only in what nobody needs (a value that was printed, then dropped) have the same
+graph, and share one executable. States of the trie know their programs, and these know executables
+weakly: the latest are kept.
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from xla_dynamo import interrupts
+from xla_dynamo.backend.executable import device_launch
+from xla_dynamo.backend.graph import error_origin
+from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.compat.recording import metrics, shape_inference
+from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values.trie import State
+from xla_dynamo.compat.values.values import Array
+
+from . import recompile_reason, trace_to_fx
+
+Run = Callable[[list[Array]], Sequence[Array]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs a window.
+
+    run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values; gone
+        where `CAPACITY` others were compiled since.
+    inputs: which of the window's inputs it uses.
+    scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
+    seeds: which of the window's random ops it runs.
+    results: which of the window's values it computes.
+    watch: which of the results tells that it has ended: a small one.
+    """
+
+    run: weakref.ref[Run]
+    inputs: tuple[int, ...]
+    scalars: tuple[tuple[Any, tuple[int, ...]], ...]
+    seeds: tuple[int, ...]
+    results: tuple[int, ...]
+    watch: int = 0
+
+
+# Executables that are kept, over all devices: those that were compiled, or found again, last. One
+# of XLA:CPU takes some 27 of the 65,530 memory maps that Linux allows a process.
+CAPACITY = 1024
+_runs: collections.OrderedDict[Hashable, Run] = collections.OrderedDict()
+
+
+def compile_window(
+    window: Window,
+    live: Sequence[int],
+    dead: Sequence[int],
+    device: pjrt.Device,
+    without: Collection[State] = (),
+) -> tuple[Program, Run]:
+    """The program of the pending window for the results `live`; it takes over the inputs `dead`.
+
+    without: ops that are not run: no result depends on them.
+    """
+    with shape_inference.lock, interrupts.deferred(once=True):  # threads share fakes
+        return _compile_window(window, live, dead, device, without)
+
+
+def _compile_window(
+    window: Window,
+    live: Sequence[int],
+    dead: Sequence[int],
+    device: pjrt.Device,
+    without: Collection[State],
+) -> tuple[Program, Run]:
+    builder = trace_to_fx.build(window.state.path(), window.inputs, without)
+    inputs, vectors, seeds = builder.close(live)
+    given = set(dead)
+    donated = frozenset(position for position, i in enumerate(inputs) if i in given)
+    options = repr(recompile_reason.compile_options())
+    # Ops on integers give floats of the default dtype, which no argument tells.
+    dtype = torch.get_default_dtype()
+    key = (window.device, dtype, donated, options, structure(builder.graph))
+    run = _runs.get(key)
+    watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
+    if run is not None:
+        _runs.move_to_end(key)
+        metrics.count("CachedCompile")
+        return Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch), run
+    error_origin.number(builder.graph.nodes)
+    request = recompile_reason.request(window, (live, dead))
+    with metrics.timed("CompileTime"), functionalization.outermost():
+        compiled = device_launch.compile_arrays(
+            builder.graph, request, device, donated, metrics.count_fallback
+        )
+    run = _runs[key] = _boxed(compiled)
+    while len(_runs) > CAPACITY:
+        _runs.popitem(last=False)
+    program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
+    metrics.compiled(window, program, compiled)
+    return program, run
+
+
+def state_of(window: Window, live: Sequence[int], without: Collection[State], number: int) -> State:
+    """The op that node `number` of a program of the window is part of.
+
+    Windows share programs, hence no node of a program knows the op of each window.
+    """
+    with shape_inference.lock, interrupts.deferred(once=True):
+        builder = trace_to_fx.build(window.state.path(), window.inputs, without)
+        builder.close(live)
+    return list(builder.graph.nodes)[number].meta["state"]
+
+
+def structure(of: Graph) -> Hashable:
+    """Equal for graphs that compute the same: ops, arguments, shapes, results."""
+    number: dict[Node, int] = {}
+    parts: list[Hashable] = []
+    for node in of.nodes:
+        number[node] = len(number)
+        leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+        named = tuple(
+            ("node", number[leaf]) if isinstance(leaf, Node) else (type(leaf), repr(leaf))
+            for leaf in leaves
+        )
+        parts.append((node.op, _target(node), named, spec, _signature(node)))
+    return tuple(parts)
+
+
+def _target(node: Node) -> Hashable:
+    return node.target if node.op == "call_function" else node.op
+
+
+def _signature(node: Node) -> Hashable:
+    value = node.meta.get("val")
+    if node.op != "placeholder" or not isinstance(value, torch.Tensor):
+        return None
+    return tuple(value.shape), value.dtype
+
+
+def _boxed(run: Callable[..., Sequence[Any]]) -> Run:
+    if isinstance(run, pjrt.Executable):
+        return lambda device_launch: run(*device_launch)
+    return run

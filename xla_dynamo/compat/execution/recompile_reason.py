@@ -1,0 +1,275 @@
+"""Why a window was compiled: how it differs from the recorded one that it is most like.
+
+The windows of a device share a trie, so the op at which this one left what was recorded before is
+the last branch on its path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from xla_dynamo.backend import metrics, options
+from xla_dynamo.backend.executable.launch import Request
+from xla_dynamo.compat.recording import metrics as lazy_metrics
+from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.values.source_location import Place
+from xla_dynamo.compat.values.trie import Number, State, metas_in
+from xla_dynamo.compat.values.values import Ref
+from xla_dynamo.config import config
+
+from . import settings
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is new in a window. kind: a key of `_ADVICE`, or "first" if there was none like it."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# Which results of a window are alive at its barrier, and which inputs are given up.
+Survivors = tuple[Sequence[int], Collection[int]]
+
+_ADVICE = {
+    "shape": "Give it one size, or few: drop_last=True for the loader, or pad to fixed sizes.",
+    "argument": "Keep that argument fixed, or pass it as a tensor (indices, masks and numbers that "
+    "are tensors may change freely).",
+    "op": "Issue the same ops in every step: torch.where instead of an if on values.",
+    "barrier": "Put the barrier at the same place in every step, and read values (.item(), print) "
+    "only every so many steps.",
+    "options": "Set options once, before the first step.",
+    "live": "Keep and drop the same tensors in every step: detach() and del what a log collects.",
+}
+
+_numbers = itertools.count(1)
+# How often windows that begin with the same op at the same line were compiled.
+_alike: dict[tuple[Any, Place | None], int] = {}
+
+
+def request(window: Window, survivors: Survivors) -> Request:
+    """Name and reason of the program of the pending window, for reports."""
+    difference = differs(window, survivors)
+    _warn_if_many(window, difference)
+    name = f"{window.device} window {next(_numbers)}"
+    return Request(name, difference.text, frozenset(), 0, compile_options())
+
+
+def compile_options() -> options.Options:
+    """The options that a window compiled now gets."""
+    return options.parse(settings.options(), None)
+
+
+def reason(window: Window) -> str:
+    """What is new in what a window has recorded so far."""
+    return differs(window, None).text
+
+
+def differs(window: Window, survivors: Survivors | None) -> Difference:
+    """The first difference between the pending window and the most similar one before it."""
+    path = window.state.path()
+    if window.state.programs and survivors is None:
+        return Difference("live", "the same ops as in a window before")
+    if window.state.programs and survivors is not None:
+        return _other_survivors(window, path, survivors)
+    if window.state in lazy_metrics.launches:
+        return Difference("options", "the options of the compiler changed")
+    if window.state.children:
+        following = next(iter(window.state.children.values()))
+        return Difference(
+            "barrier",
+            f"the barrier came earlier: after {_at(path[-1])}; before, {_at(following)} followed",
+        )
+    for depth, state in reversed(list(enumerate(path))):
+        parent = state.parent
+        assert parent is not None
+        old = _most_like(state, [s for s in parent.children.values() if s is not state])
+        if old is not None and (old.op is state.op or (depth > 0 and not parent.programs)):
+            return difference(old, state, path[: depth + 1])
+        if parent.programs:
+            return Difference(
+                "barrier",
+                f"the barrier came later: the window went on after {_at(path[depth - 1])} with "
+                f"{_at(state)}",
+            )
+        if old is not None:
+            break
+    return Difference("first", f"first compile of a window that begins with {_at(path[0])}")
+
+
+def _most_like(new: State, others: Sequence[State]) -> State | None:
+    """The state with the fewest other arguments; the latest of those."""
+
+    def likeness(old: State) -> tuple[bool, bool, int]:
+        same = sum(a == b for a, b in zip(old.key, new.key, strict=False))
+        return old.op is new.op, old.place == new.place, same
+
+    return max(reversed(others), key=likeness, default=None)
+
+
+def difference(old: State, new: State, path: Sequence[State]) -> Difference:
+    """How the op of `new`, the last of `path`, differs from that of `old`."""
+    if old.op is not new.op:
+        return Difference("op", f"{_at(old)} became {_at(new)}")
+    for name, before, after in _pairs(old, new):
+        if type(before) is Ref and type(after) is Ref:
+            return _operand(name, before, after, new, path)
+        kind = "op" if type(before) is Number or type(after) is Number else "argument"
+        text = f"{_name(new)}: argument {name} was {show(before)}, is {show(after)}"
+        return Difference(kind, f"{text}{_dimension(before, after)} at {where(new.place)}")
+    return Difference("op", f"{_at(new)}: its operands changed")
+
+
+def _pairs(old: State, new: State) -> Iterator[tuple[str, Any, Any]]:
+    """(name, before, after) of each argument, or item of a list of tensors, that differs."""
+    schema = new.op.func._schema.arguments
+    names = [argument.name for argument in schema]
+    known = dict(zip(names, old.args, strict=False)) | old.kwargs
+    given = dict(zip(names, new.args, strict=False)) | new.kwargs
+    for name in (name for name in names if name in known or name in given):
+        before, after = known.get(name), given.get(name)
+        pairs = [(name, before, after)]
+        if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+            items = list(zip(before, after, strict=True))
+            if any(type(item) is Ref for item in after):
+                pairs = [(f"{name}[{i}]", b, a) for i, (b, a) in enumerate(items)]
+        for label, b, a in pairs:
+            if show(b) != show(a):
+                yield label, b, a
+
+
+def _operand(name: str, before: Ref, after: Ref, new: State, path: Sequence[State]) -> Difference:
+    if before.meta is not None and after.meta is not None and before.index == after.index:
+        used = f"input {after.index} (first used by {_at(new)})"
+        change = _dimension(list(before.meta.shape), list(after.meta.shape))
+        return Difference("shape", f"{used} was {before.meta}, is {after.meta}{change}")
+    results = producers(path)
+    was, now = _origin(before, results), _origin(after, results)
+    return Difference("op", f"{_name(new)}: {name} was {was}, is {now} at {where(new.place)}")
+
+
+def _dimension(before: Any, after: Any) -> str:
+    """Which element of two lists of numbers differs, if it is one."""
+    if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
+        return ""
+    changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    if len(changed) != 1 or len(before) == 1:
+        return ""
+    i = changed[0]
+    return f" (dimension {i}: {before[i]} -> {after[i]})"
+
+
+def _origin(ref: Ref, results: Sequence[State]) -> str:
+    if ref.meta is not None:
+        return f"input {ref.index} ({ref.meta})"
+    known = ref.index < len(results)
+    return f"the result of {_at(results[ref.index])}" if known else f"result {ref.index}"
+
+
+def producers(path: Sequence[State]) -> list[State]:
+    """The state that computes each value of a window."""
+    return [state for state in path for _ in range(len(metas_in(state.outputs)))]
+
+
+def refs(state: State) -> Iterator[Ref]:
+    """The operands of an op, in order."""
+
+    def flat(item: Any) -> Iterator[Ref]:
+        if type(item) is Ref:
+            yield item
+        elif isinstance(item, tuple):
+            for part in item:
+                yield from flat(part)
+
+    return flat(state.key)
+
+
+def _other_survivors(window: Window, path: Sequence[State], survivors: Survivors) -> Difference:
+    """The ops are known, but other tensors are alive at the barrier."""
+    live, dead = survivors
+
+    def distance(known: Any) -> int:
+        return len({*known[0]} ^ {*live}) + len({*known[1]} ^ {*dead})
+
+    old_live, old_dead = min(reversed(list(window.state.programs)), key=distance)
+    results = producers(path)
+    for i in sorted({*old_live} ^ {*live}):
+        change = (
+            "is alive at the barrier, was not" if i in live else "is dead at the barrier, was alive"
+        )
+        text = f"the result of {_at(results[i])} {change}"
+        return Difference("live", f"the set of live tensors differs: {text}")
+    for i in sorted({*old_dead} ^ {*dead}):
+        change = "is given up, was kept" if i in dead else "is kept, was given up"
+        user = next(state for state in path if any(r is window.inputs[i].ref for r in refs(state)))
+        text = f"input {i} ({window.inputs[i].meta}, first used by {_at(user)}) {change}"
+        return Difference("live", f"the set of live tensors differs: {text}")
+    return Difference("live", "the set of live tensors differs")
+
+
+def _warn_if_many(window: Window, difference: Difference) -> None:
+    """Say once, for windows that begin alike, that they keep being compiled."""
+    first = window.state.path()[0]
+    key = (first.op.func, first.place)
+    _alike[key] = count = _alike.get(key, 0) + 1
+    if count < config().recompile_warning or difference.kind == "first":
+        return
+    metrics.warn_once(
+        ("window", key),
+        f"{count} programs were compiled for windows that begin with {_at(first)}. The last one "
+        f"because: {difference}. {_ADVICE[difference.kind]} xla_dynamo.compiles() lists them all; "
+        "docs/recompilation.md explains.",
+        metrics.RecompileWarning,
+    )
+
+
+def show(argument: Any) -> str:
+    """An argument of a state as text: inputs with shape and dtype."""
+    if type(argument) is Ref:
+        return f"{argument!r} {argument.meta}" if argument.meta is not None else repr(argument)
+    if type(argument) is Number:
+        kind = argument.dtype
+        return f"a number ({kind.__name__ if isinstance(kind, type) else str(kind)[6:]})"
+    if isinstance(argument, (list, tuple)):
+        return "[" + ", ".join(show(item) for item in argument) + "]"
+    return str(argument) if isinstance(argument, str) else repr(argument)
+
+
+def _name(state: State) -> str:
+    return op_name(state.op.func)
+
+
+def op_name(func: Any) -> str:
+    """An op as users know it: "aten.view" for aten.view_copy.default, which a view becomes."""
+    namespace, name = func._schema.name.split("::")
+    if torch.Tag.view_copy in func.tags:
+        name = name.removesuffix("_copy")
+    overload = func._schema.overload_name
+    return f"{namespace}.{name}" + (f".{overload}" if overload else "")
+
+
+def _at(state: State) -> str:
+    return f"{_name(state)} at {where(state.place)}"
+
+
+def where(place: Place | None) -> str:
+    """file:line (code)."""
+    if place is None:
+        return "(no source line)"
+    code, line = place
+    text = code_line(place)
+    return f"{code.co_filename}:{line}" + (f" ({text})" if text else "")
+
+
+def code_line(place: Place) -> str:
+    """The text of the line."""
+    return linecache.getline(place[0].co_filename, place[1]).strip()

@@ -1,0 +1,233 @@
+"""A recorded window -> an executable, launched; values -> device arrays and back.
+
+`cut` is the barrier: everything pending on a device becomes one program over the window's inputs.
+It returns when the program is launched, not when it is done. Where one op raises, all that does not
+depend on it is computed all the same (see failures).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from xla_dynamo import interrupts
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.compat.recording import fork_guard, metrics, shape_inference
+from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.values import unsupported_tensors
+from xla_dynamo.compat.values.storage_dtype import stored
+from xla_dynamo.compat.values.values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
+
+from . import failed_values, out_of_memory, program_cache
+from .program_cache import Program, Run
+
+
+def _references(values: list[Value]) -> list[int]:
+    count = sys.getrefcount
+    return [count(value) for value in values]
+
+
+_Numbers = tuple[int, ...]
+
+# What `_references` says of a value that only its list holds.
+_HELD = _references([Value.__new__(Value)])[0]
+
+
+# Why no launch is allowed now, if none is: the text of the error (see settings.no_launches).
+refusal: str | None = None
+
+
+def cut(window: Window) -> bool:
+    """Compile (if new) and launch everything that is pending; whether anything was.
+
+    Raises:
+        What an op raises, once: its results are failed then. What has another reason (no memory,
+        Ctrl-C) leaves everything pending.
+    """
+    with window.lock:
+        if not window.values:
+            window.clear()
+            return False
+        if refusal is not None:
+            raise RuntimeError(refusal)
+        held = _HELD
+        live = tuple([i for i, n in enumerate(_references(window.values)) if n > held])
+        dead = tuple([i for i, n in enumerate(_references(window.inputs)) if n == held])
+        try:
+            _run(window, live, dead)
+        except Exception as error:
+            _run_others(window, live, dead, error)
+        return True
+
+
+def _run(
+    window: Window, live: _Numbers, dead: _Numbers, lost: failed_values.Lost = failed_values.NOTHING
+) -> None:
+    """Launch the program for the values `live`, and begin a new window."""
+    program = window.state.programs.get((live, dead))
+    run = None if program is None else program.run()
+    if program is None or run is None:
+        device = device_of(window)
+        program, run = program_cache.compile_window(window, live, dead, device, lost.states)
+        window.state.programs[live, dead] = program
+    else:
+        metrics.count("CachedCompile")
+    with interrupts.deferred():
+        _launch(window, program, run)
+        if lost.values:
+            failed_values.mark(window, lost)
+        window.clear()
+
+
+def _run_others(window: Window, live: _Numbers, dead: _Numbers, error: Exception) -> NoReturn:
+    """Launch what does not depend on the op that raised `error`, and raise that."""
+    lost, latest = failed_values.NOTHING, error
+    try:
+        while latest is not None:
+            more = failed_values.lost_by(latest, window, live, lost)
+            if more is None:
+                out_of_memory.reraise(latest, window)
+            lost = more
+            live = tuple([i for i in live if i not in lost.values])
+            failed_values.release(latest)
+            latest = _attempt(window, live, dead, lost)
+        raise error
+    finally:
+        del error, latest  # their tracebacks hold this frame
+
+
+def _attempt(
+    window: Window, live: _Numbers, dead: _Numbers, lost: failed_values.Lost
+) -> Exception | None:
+    """`_run`; what it raised."""
+    try:
+        if live:
+            _run(window, live, dead, lost)
+        else:
+            with interrupts.deferred():
+                failed_values.mark(window, lost)
+                window.clear()
+    except Exception as error:
+        return error
+    return None
+
+
+def alive(window: Window) -> tuple[int, ...]:
+    """Which pending values someone holds."""
+    return tuple([i for i, n in enumerate(_references(window.values)) if n > _HELD])
+
+
+def _launch(window: Window, program: Program, run: Run) -> None:
+    inputs, values = window.inputs, window.values
+    arrays = [inputs[i].array for i in program.inputs]
+    scalars = window.scalars
+    device = device_of(window)
+    for dtype, places in program.scalars:
+        arrays.append(pjrt.put(np.array([scalars[i] for i in places], dtype), device))
+    if program.seeds:
+        seeds = np.array([window.seeds[i] for i in program.seeds], np.uint64)
+        arrays.append(pjrt.put(seeds.view(np.uint32).reshape(-1, 2), device))
+    start = time.perf_counter_ns()
+    results = run(arrays)
+    for i, array in zip(program.results, results, strict=True):
+        value = values[i]
+        value.array = array
+        value.stamp = None
+    metrics.launched(window, program, start, results)
+
+
+def device_of(window: Window) -> Any:
+    """The PJRT device of a window."""
+    fork_guard.use()
+    return pjrt.device(pjrt.default_platform(), window.device.index, asynchronous=True)
+
+
+def upload(window: Window, host: torch.Tensor, like: Meta | None = None) -> Value:
+    """A CPU tensor's value on the device; the tensor may change afterwards.
+
+    Its strides are those of `like`, by default those that the tensor's `.to()` gives.
+
+    Raises:
+        UnsupportedOp: it is sparse, or of a dtype that XLA has not.
+    """
+    if not unsupported_tensors.is_dense(host):
+        raise unsupported_tensors.refuse(host.layout, host.dtype)
+    start = time.perf_counter_ns()
+    try:
+        array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(window))
+    except Exception as error:
+        out_of_memory.reraise(error, window)
+    metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
+    return Value(like or shape_inference.like(meta_of(host)), window, array=array)
+
+
+def materialize(value: Value) -> Array:
+    """The array of a value, after a barrier if it is pending."""
+    if value.array is None:
+        window = value.home
+        with window.lock:
+            if value.array is None:
+                if value.stamp is not window.stamp:
+                    window.adopt(value)
+                cut(window)
+    return value.array
+
+
+def download(value: Value) -> torch.Tensor:
+    """A value as a new CPU tensor; waits for it."""
+    fork_guard.use()
+    array = materialize(value)
+    start = time.perf_counter_ns()
+    try:
+        host = pjrt.download(array)
+    except Exception as error:
+        out_of_memory.reraise(error, value.home)
+    metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
+    host = host.to(value.meta.dtype)
+    if value.meta.strides is None:
+        return host
+    own = shape_inference.like(value.meta)  # an expanded value has memory of its own now
+    return host if own.strides is None else _strided(host, own.strides)
+
+
+def _strided(host: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host)
+
+
+def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
+    """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
+    from xla_dynamo.compat.device.register import window
+
+    arrays, pending = [], False
+    for each in tensors:
+        leaf = leaf_of(each)
+        value = upload(window(device), each) if leaf is None else leaf.value
+        if stored(value.meta.dtype) is not value.meta.dtype:  # compiled graphs have no such switch
+            arrays.append(pjrt.upload(download(value), device_of(value.home)))
+        else:
+            pending = pending or value.array is None
+            arrays.append(materialize(value))
+    metrics.graph_enters(len(arrays), pending)
+    return arrays
+
+
+def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
+    """New tensors on `device` for arrays that a compiled graph gave."""
+    from xla_dynamo.compat.device.register import window
+
+    home = window(device)
+    metrics.graph_launched(home, arrays)
+    made = []
+    for array in arrays:
+        dtype = dtypes.to_torch(array.dtype)
+        if stored(dtype) is not dtype:
+            made.append(tensor(upload(home, pjrt.download(array))))
+        else:
+            made.append(tensor(Value(meta(torch.Size(array.shape), dtype), home, array=array)))
+    return made

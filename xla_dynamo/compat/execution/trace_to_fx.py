@@ -1,0 +1,327 @@
+"""A path in the trie of ops -> an FX graph.
+
+Ops are taken apart as for torch.compile: an op that has a lowering is a node, any other is replaced
+by PyTorch's decomposition. Numbers come in vectors, one for each kind, of which each op selects its
+own.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.backend.decompositions import foreach
+from xla_dynamo.backend.decompositions.table import decompositions
+from xla_dynamo.backend.graph import error_origin, fx, rng_keys
+from xla_dynamo.backend.lowering.registry import draws
+from xla_dynamo.backend.passes.static.decompose_unsupported import replace
+from xla_dynamo.compat.kernels.composites import COMPOSITES
+from xla_dynamo.compat.recording import shape_inference
+from xla_dynamo.compat.recording.op_forms import scalar_form, without_copy
+from xla_dynamo.compat.recording.trace import RESTRIDE
+from xla_dynamo.compat.values.scalar_inputs import HOLDERS
+from xla_dynamo.compat.values.storage_dtype import STORED, stored
+from xla_dynamo.compat.values.trie import Number, State, metas_in
+from xla_dynamo.compat.values.values import Meta, Ref, Value, meta
+
+from . import recompile_reason
+
+aten = torch.ops.aten
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
+
+
+def build(
+    path: Sequence[State], inputs: Sequence[Value], without: Collection[State] = ()
+) -> Builder:
+    """The ops of a path as an FX graph, each node with its state in its meta.
+
+    without: ops to leave out, and every op that depends on them is one.
+    """
+    builder = Builder([value.meta for value in inputs])
+    for state in path:
+        if state in without:
+            builder.leave_out(state)
+            continue
+        last = next(iter(reversed(builder.graph.nodes)))
+        try:
+            builder.add(state)
+        except Exception as error:
+            error_origin.blame(error, state)
+            raise
+        while (last := last.next).op != "root":
+            last.meta["state"] = state
+    return builder
+
+
+class Builder:
+    """An FX graph in the making: a placeholder for each input, number vector and the seeds."""
+
+    def __init__(self, inputs: Sequence[Meta]) -> None:
+        self.graph = Graph()
+        self._inputs = [self._placeholder(f"arg{i}", _fake(m)) for i, m in enumerate(inputs)]
+        self._vectors: dict[torch.dtype, tuple[Node, list[int]]] = {
+            dtype: (self._placeholder(f"scalars_{str(dtype)[6:]}", None), []) for dtype in _NUMPY
+        }
+        self._keys = self._placeholder("seeds", None)
+        self._seed = 0
+        self._values: list[Node | None] = []
+        self._numbers: dict[tuple[int, torch.dtype], Node] = {}
+
+    def _placeholder(self, name: str, value: Any) -> Node:
+        node = self.graph.placeholder(name)
+        if value is not None:
+            node.meta["val"] = value
+        return node
+
+    def add(self, state: State) -> None:
+        """Append the op of one state."""
+        op = state.op
+        assert op is not None
+        if op is RESTRIDE:
+            source = self._node(state.args[0])
+            if source.meta["val"].shape == state.outputs.shape:  # arrays have no strides
+                self._values.append(source)
+                return
+        trace = _stack_trace(state)
+        key = self._key() if op.random else None
+        each = foreach.FOREACH.get(op.func)
+        if each is not None:
+            self._add_foreach(each, state, trace)
+            return
+        args, kwargs = self._arguments(op.func, state.args, state.kwargs, state.outputs, trace)
+        result = self._emit(op.func, args, kwargs, state.outputs, trace, key)
+        self._name(result, state.outputs)
+
+    def leave_out(self, state: State) -> None:
+        """Number the results of an op, and its seed, without the op."""
+        self._seed += state.op.random
+        self._values.extend([None] * len(metas_in(state.outputs)))
+
+    def _name(self, result: Any, outputs: Any) -> None:
+        """Number the results of an op as the window did."""
+        if outputs is None:
+            return
+        if type(outputs) is Meta:
+            self._values.append(result)
+            return
+        for index, output in enumerate(outputs):
+            item = result[index] if isinstance(result, (list, tuple)) else None
+            if item is None and output is not None:
+                item = self._call(operator.getitem, (result, index), {}, output, "")
+            self._name(item, output)
+
+    def _key(self) -> Node:
+        index = self._seed
+        self._seed += 1
+        return self._call(
+            aten.select.int, (self._keys, 0, index), {}, meta(torch.Size([2]), torch.uint32), ""
+        )
+
+    def _add_foreach(self, each: Any, state: State, trace: str) -> None:
+        """A list op, element by element: XLA fuses what belongs together."""
+        assert state.op is not None
+        length = len(state.outputs)
+
+        for i, output in enumerate(state.outputs):
+            own = [foreach.element(argument, i, length) for argument in state.args]
+            listed, named = foreach.named(each, own)
+            args, kwargs = self._arguments(each, listed, {**named, **state.kwargs}, output, trace)
+            self._name(self._emit(each, args, kwargs, output, trace, None), output)
+
+    def _arguments(
+        self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str
+    ) -> tuple[Any, Any]:
+        """Refs as nodes, numbers as 0-d tensors."""
+        metas = [self._meta(ref) for ref in _refs((args, kwargs))]
+        floating = any(m.dtype.is_floating_point or m.dtype.is_complex for m in metas)
+        wide = _is_wide(func, metas, metas_in(outputs), floating)
+
+        def node(item: Any) -> Any:
+            if type(item) is Ref:
+                return self._node(item)
+            if type(item) is Number:
+                return self._number(item, wide, floating, trace)
+            if isinstance(item, (list, tuple)):
+                return [node(part) for part in item]
+            if type(item) is torch.dtype:
+                return stored(item)
+            return torch.device("cpu") if type(item) is torch.device else item
+
+        return tuple([node(a) for a in args]), {k: node(v) for k, v in kwargs.items()}
+
+    def _node(self, ref: Ref) -> Node:
+        node = self._inputs[ref.index] if ref.meta is not None else self._values[ref.index]
+        assert node is not None
+        return node
+
+    def _meta(self, ref: Ref) -> Meta:
+        value = self._node(ref).meta["val"]
+        return meta(value.shape, value.dtype)
+
+    def _number(self, number: Number, wide: bool, floating: bool, trace: str) -> Node:
+        """A number of the window as a 0-d tensor: of its own dtype, or of the op's precision."""
+        dtype: torch.dtype
+        own = number.dtype
+        if own is float or (own is int and floating):
+            dtype = torch.float64 if wide else torch.float32
+        elif own is int:
+            dtype = torch.int64
+        else:
+            assert isinstance(own, torch.dtype)
+            dtype = own
+        known = self._numbers.get((number.index, dtype))
+        if known is not None:
+            return known
+        store = (
+            dtype if dtype in _NUMPY else torch.float32 if dtype.is_floating_point else torch.int64
+        )
+        vector, places = self._vectors[store]
+        scalar = meta(torch.Size([]), store)
+        node = self._call(aten.select.int, (vector, 0, len(places)), {}, scalar, trace)
+        places.append(number.index)
+        if store != dtype:
+            converted = meta(torch.Size([]), dtype)
+            node = self._call(aten._to_copy.default, (node,), {"dtype": dtype}, converted, trace)
+        self._numbers[number.index, dtype] = node
+        return node
+
+    def _emit(
+        self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str, key: Node | None
+    ) -> Any:
+        """Nodes for one op; its result, or the list of its results."""
+        func = without_copy(func)
+        table = decompositions()
+        form = scalar_form(func, args, kwargs)
+        if key is not None and draws(func):
+            args, func = (func, 0, key, *args), rng_keys.call
+            kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
+        node = self._call(func, args, kwargs, outputs, trace)
+        function = form or COMPOSITES.get(func) or table.get(func)
+        if function is None:
+            return node
+        last = node.prev
+        items: list[Any] | None = None
+        if type(outputs) is not Meta:  # results by number, for replace to find
+            items = [
+                self._call(operator.getitem, (node, i), {}, m, trace) if m is not None else None
+                for i, m in enumerate(outputs)
+            ]
+        holder = self.graph.output((items if items is not None else node,))
+        replaced = replace(self.graph, node, function)
+        result: Any = holder.args[0]
+        self.graph.erase_node(holder)
+        if replaced and key is not None:
+            self._key_inner(last, key)
+        if items is None:
+            return self._as_stored(result[0], outputs, trace)
+        listed: Any = outputs
+        return [self._as_stored(r, m, trace) for r, m in zip(result[0], listed, strict=True)]
+
+    def _as_stored(self, node: Any, output: Any, trace: str) -> Any:
+        """What a decomposition gave, in the dtype in which the value is stored."""
+        if not isinstance(node, Node) or type(output) is not Meta:
+            return node
+        dtype = stored(output.dtype)
+        if node.meta["val"].dtype is dtype:
+            return node
+        return self._call(aten._to_copy.default, (node,), {"dtype": dtype}, output, trace)
+
+    def _key_inner(self, last: Node, key: Node) -> None:
+        """Give random ops that a decomposition brought the key of the op."""
+        index = 0
+        node: Any = last.next
+        while node.op != "root":
+            if rng_keys.is_random(node) and draws(node.target):
+                node.args = (node.target, index, key, *node.args)
+                node.target = rng_keys.call
+                index += 1
+            node = node.next
+
+    def _call(self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str) -> Node:
+        node = self.graph.call_function(func, args, kwargs)
+        node.meta = {"val": _fakes(outputs), "stack_trace": trace}
+        return node
+
+    def close(self, live: Sequence[int]) -> tuple[Any, Any, Any]:
+        """End the graph with the values `live` as its results, and drop what they do not need.
+
+        What is left of arguments, in the terms of `execute.Program`: inputs, scalars, seeds.
+        """
+        graph = self.graph
+        graph.output(tuple(self._values[i] for i in live))
+        fx.drop_unused(graph)
+        inputs = self._used(self._inputs)
+        vectors = []
+        for dtype, (vector, places) in self._vectors.items():
+            used = tuple([places[i] for i in self._compact(vector, torch.Size([]), dtype)])
+            if used:
+                vectors.append((_NUMPY[dtype], used))
+        seeds = tuple(self._compact(self._keys, torch.Size([2]), torch.uint32))
+        return tuple(inputs), tuple(vectors), seeds
+
+    def _compact(self, vector: Node, item: torch.Size, dtype: torch.dtype) -> list[int]:
+        """Keep only the items of an argument that are selected; which those are."""
+        selects = sorted(vector.users, key=lambda node: node.args[2])  # type: ignore[arg-type,return-value]
+        if not selects:
+            self.graph.erase_node(vector)
+            return []
+        kept: list[int] = []
+        for select in selects:
+            kept.append(select.args[2])  # type: ignore[arg-type]
+            select.args = (vector, 0, len(kept) - 1)
+        vector.meta["val"] = shape_inference.fake(meta(torch.Size([len(kept), *item]), dtype))
+        return kept
+
+    def elements(self, value: int) -> int:
+        """The number of elements of a value."""
+        node = self._values[value]
+        return node.meta["val"].numel() if node is not None else 0
+
+    def _used(self, nodes: Sequence[Node]) -> list[int]:
+        used = []
+        for i, node in enumerate(nodes):
+            if node.users:
+                used.append(i)
+            else:
+                self.graph.erase_node(node)
+        return used
+
+
+def _fake(of: Meta) -> torch.Tensor:
+    """The fake tensor of a value as it is stored: row-major."""
+    plain = STORED or of.strides is not None
+    return shape_inference.fake(meta(of.shape, stored(of.dtype)) if plain else of)
+
+
+def _fakes(outputs: Any) -> Any:
+    if type(outputs) is Meta:
+        return _fake(outputs)
+    return None if outputs is None else tuple([_fakes(output) for output in outputs])
+
+
+def _refs(tree: Any) -> list[Ref]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if type(leaf) is Ref]
+
+
+def _stack_trace(state: State) -> str:
+    """The user's line in the form of a traceback, as other passes read it."""
+    if state.place is None:
+        return ""
+    code, line = state.place
+    text = recompile_reason.code_line(state.place)
+    return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
+
+
+def _is_wide(func: Any, given: Sequence[Meta], outputs: Sequence[Meta], floating: bool) -> bool:
+    """Whether float32 cannot hold the fractions that an op computes with, or gives."""
+    if any(m.dtype in (torch.float64, torch.complex128) for m in (*given, *outputs)):
+        return True
+    if func in HOLDERS and not outputs[0].dtype.is_floating_point:
+        return True  # nor every integer
+    return not floating and torch.get_default_dtype() is torch.float64

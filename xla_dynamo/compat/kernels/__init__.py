@@ -1,0 +1,1 @@
+"""Kernels of the lazy device for ops that are not recorded as they are called."""

@@ -1,0 +1,63 @@
+"""torch.cond, while_loop, scan and map on tensors of the lazy device -> Python's own control flow.
+
+What PyTorch does with them in eager on every other device: the host reads the condition, which is a
+barrier, and what the branch or body does is recorded. Autograd follows the ops that ran.
+
+Private API of torch, met here alone; seen on 2.13: torch._higher_order_ops, py_kernels of a
+HigherOrderOperator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._higher_order_ops.scan import generic_scan
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.compat.values import functionalization
+
+_Key: Any = torch._C.DispatchKey
+
+
+def register_control_flow() -> None:
+    """Register the kernels; PyTorch's own still serve every other tensor."""
+    ops: Any = torch.ops.higher_order
+    _register(ops.cond, _cond)
+    _register(ops.scan, _scan)
+    for op in (ops.while_loop, ops.map_impl):
+        _register(op, op.py_kernels[_Key.CompositeExplicitAutograd])
+
+
+def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], args: Any) -> Any:
+    return (true_fn if pred else false_fn)(*args)
+
+
+def _scan(combine: Callable[..., Any], init: Any, xs: Any, additional_inputs: Any) -> Any:
+    return generic_scan(combine, init, xs, additional_inputs=additional_inputs)
+
+
+def _register(op: Any, eager: Callable[..., Any]) -> None:
+    # Inference tensors, which compiled functions may give, come to functionalization first.
+    op.py_kernels[_Key.AutogradXLA] = _kernel(eager, op.py_kernels[_Key.Autograd])
+    op.py_kernels[_Key.Functionalize] = _kernel(eager, op.py_kernels[_Key.Functionalize])
+    op._dispatch_cache.clear()
+
+
+def _kernel(eager: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return (eager if _is_eager(args, kwargs) else other)(*args, **kwargs)
+
+    return kernel
+
+
+def _is_eager(args: Any, kwargs: Any) -> bool:
+    """Whether the op was called on tensors of the device: not on tracers, nor in a transform."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _on_device(leaf)]
+    called = bool(tensors) and all(map(functionalization.is_functional, tensors))
+    return called and not functionalization.transformed()
+
+
+def _on_device(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"

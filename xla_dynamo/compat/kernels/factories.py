@@ -1,0 +1,118 @@
+"""torch.zeros, torch.arange, ... with device=xla -> recorded ops.
+
+Each is a kernel for dispatch key XLA. Ops that PyTorch composes of `empty` and in-place ops get one
+of their own where that is one op instead of two or three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from xla_dynamo.compat.recording import shape_inference
+from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.values.functionalization import wrapped
+from xla_dynamo.compat.values.op_table import describe
+from xla_dynamo.compat.values.values import Value, leaf_of, meta, tensor
+
+aten = torch.ops.aten
+_Functionalize = torch._C.DispatchKey.Functionalize
+GetWindow = Callable[[torch.device], Window]
+
+# Made on the device by one recorded op; the keyword arguments are those of the schema.
+_RECORDED = (
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+    aten.eye.default,
+    aten.eye.m,
+    aten.full.default,
+    aten.linspace.default,
+    aten.logspace.default,
+    aten.ones.default,
+    aten.rand.default,
+    aten.randint.default,
+    aten.randint.low,
+    aten.randn.default,
+    aten.randperm.default,
+    aten.scalar_tensor.default,
+    aten.tril_indices.default,
+    aten.triu_indices.default,
+    aten.zeros.default,
+)
+
+
+def register_factories(library: torch.library.Library, window: GetWindow) -> None:
+    """Register the kernels; `window` finds the window of a device."""
+    library.impl("empty.memory_format", _bound(_empty, window))
+    library.impl("empty_strided", _bound(_empty_strided, window))
+    library.impl("_copy_from", _copy_from)
+    library.impl("_efficientzerotensor", _recorder(aten.zeros.default, window))
+    for func in _RECORDED:
+        name = f"{func._schema.name.removeprefix('aten::')}"
+        overload = func._overloadname
+        full = name if overload == "default" else f"{name}.{overload}"
+        library.impl(full, _recorder(func, window))
+
+
+def _bound(function: Callable[..., Any], window: GetWindow) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return function(window, *args, **kwargs)
+
+    return kernel
+
+
+def _empty(
+    window: GetWindow,
+    size: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> torch.Tensor:
+    made = meta(torch.Size(size), dtype or torch.get_default_dtype())
+    return tensor(Value(shape_inference.like(made, memory_format=memory_format), window(device)))
+
+
+def _empty_strided(
+    window: GetWindow, size: Any, stride: Any, dtype: Any = None, layout: Any = None,
+    device: Any = None, pin_memory: Any = None,
+) -> torch.Tensor:  # fmt: skip
+    made = meta(torch.Size(size), dtype or torch.get_default_dtype(), stride)
+    return tensor(Value(made, window(device)))
+
+
+def _copy_from(
+    source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
+    """torch.tensor(data, device=xla) fills, below functionalization, what `_empty` just made."""
+    from xla_dynamo.compat.execution import sync
+
+    leaf = leaf_of(target)
+    assert leaf is not None
+    host = source.to(target.dtype).expand(target.shape)
+    leaf.value = sync.upload(leaf.value.home, host, leaf.value.meta)
+    return target
+
+
+def _recorder(func: Any, window: GetWindow) -> Callable[..., Any]:
+    op = describe(func)
+
+    def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
+        home = window(kwargs.pop("device"))
+        kwargs.pop("pin_memory", None)
+        kwargs.pop("layout", None)
+        from xla_dynamo.compat.execution import dispatch
+        from xla_dynamo.compat.recording import shape_inference
+
+        made = home.record(op, args, kwargs)
+        if made is shape_inference.EAGER:
+            made = dispatch.run_now(home, op, args, kwargs)
+        if torch._C._dispatch_tls_is_dispatch_key_excluded(_Functionalize):
+            return made  # called by functionalization, which wraps it
+        return wrapped(made)
+
+    return kernel

@@ -1,0 +1,183 @@
+"""`op(..., out=t)` -> the result of `op(...)`, written to t.
+
+PyTorch's functionalization replaces what t was: a fraction would become an integer without a word,
+and a write to what expand() made would be added up. Here the result is refused if eager refuses it,
+and copied, which writes through views.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.backend.lowering import operands
+from xla_dynamo.compat.recording.trace import two_devices
+from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values.op_table import Op, describe
+
+from .direct_update import Unfit, argument, compute, leaf_of, store
+
+# Which compute in the dtype of out=, if no other is given.
+_IN_DTYPE_OF_OUT = frozenset({"cumprod", "cumsum", "mean", "nansum", "prod", "sum"})
+
+# What these write beyond their results, their schemas do not say.
+_WRITE_MORE = ("batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm")
+
+# Which make a row of numbers, and keep the shape of an out= that has as many.
+_ROWS = frozenset({"arange", "linspace", "logspace", "range"})
+_FACTORIES = _ROWS | {"eye", "full", "ones", "zeros"}
+_OPTIONS = ("dtype", "layout", "device", "pin_memory")
+
+
+def register_outs(library: torch.library.Library, slow: Callable[..., Any]) -> None:
+    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+    for op in functionalization.out_ops():
+        name = op._schema.name.removeprefix("aten::")
+        form = _form(op, name)
+        if form is not None:
+            make = _factory if name in _FACTORIES else _kernel
+            library.impl(op.name().removeprefix("aten::"), make(op, form, slow))
+
+
+def _form(op: Any, name: str) -> Any:
+    """The overload that returns what `op` writes; None if there is none, or it is a list."""
+    arguments = op._schema.arguments
+    if name.startswith(_WRITE_MORE):
+        return None
+    if not all(isinstance(a.type, torch.TensorType) for a in arguments if a.is_out):
+        return None
+    ignored = _OPTIONS if name in _FACTORIES else ()
+    wanted = [(a.name, str(a.type)) for a in arguments if not a.is_out]
+    packet = getattr(torch.ops.aten, name)
+    for overload in packet.overloads():
+        other = getattr(packet, overload)
+        given = other._schema.arguments
+        taken = [(a.name, str(a.type)) for a in given if a.name not in ignored]
+        if taken == wanted and not other._schema.is_mutable:
+            return other
+    return None
+
+
+def _factory(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
+    row = op._schema.name.removeprefix("aten::") in _ROWS
+
+    def kernel(*args: Any, out: torch.Tensor) -> torch.Tensor:
+        if (
+            not functionalization.is_functional(out)
+            or functionalization.transformed()
+            or out.requires_grad
+        ):
+            return slow(op, args, {"out": out})
+        result = form(*args, dtype=out.dtype, device=out.device)
+        _write(result.view(out.shape) if row and result.numel() == out.numel() else result, out)
+        return out
+
+    return kernel
+
+
+def _kernel(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
+    names = [each.name for each in op._schema.arguments if each.is_out]
+    recorded = describe(form)
+    adopts = op._schema.name.removeprefix("aten::") in _IN_DTYPE_OF_OUT
+    simple = recorded.handler is None and torch.Tag.pointwise in form.tags and len(names) == 1
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        outs = [kwargs[name] for name in names]
+        if simple and _stored(recorded, outs[0], args, kwargs):
+            return outs[0]
+        tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        own = (
+            all(map(functionalization.is_functional, outs)) and not functionalization.transformed()
+        )
+        if any(out.device.type != "xla" for out in outs):
+            raise _two_devices(*tensors)
+        if not own or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+            return slow(op, args, kwargs)  # raises, if there are gradients
+        rest = {name: value for name, value in kwargs.items() if name not in names}
+        results = _results(form, args, rest)
+        if any(made.device != out.device for made, out in zip(results, outs, strict=True)):
+            raise _two_devices(*results, *outs)
+        if any(made.dtype != out.dtype for made, out in zip(results, outs, strict=True)):
+            own_dtype = adopts and rest.get("dtype") is None
+            _refuse_dtypes(op, form, args, kwargs, rest, () if own_dtype else results, outs)
+            if own_dtype:
+                results = _results(form, args, {**rest, "dtype": outs[0].dtype})
+        for result, out in zip(results, outs, strict=True):
+            _write(result, out)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    return kernel
+
+
+def _stored(op: Op, out: torch.Tensor, args: Any, kwargs: Any) -> bool:
+    """Whether `out` has the result now, by the short way; it has to have its shape and dtype."""
+    try:
+        grad = torch.is_grad_enabled()
+        leaf = leaf_of(out, grad)
+        given = [argument(each, grad) for each in args]
+        named = {k: argument(each, grad) for k, each in kwargs.items() if each is not out}
+    except Unfit:
+        return False
+    values = compute(op, (out,), [leaf], given, named)
+    if values is None:
+        return False
+    result, own = values[0].meta, leaf.value.meta
+    if result is not own and (result.shape != own.shape or result.dtype is not own.dtype):
+        return False
+    store((out,), [leaf], values)
+    return True
+
+
+def _results(form: Any, args: Any, kwargs: Any) -> Sequence[torch.Tensor]:
+    """What an op gives outside autocast, which does not know ops with out=."""
+    if torch.is_autocast_enabled("xla"):
+        with torch.autocast("xla", enabled=False):
+            made = form(*args, **kwargs)
+    else:
+        made = form(*args, **kwargs)
+    return [made] if isinstance(made, torch.Tensor) else made
+
+
+def _two_devices(*tensors: torch.Tensor) -> RuntimeError:
+    first, second, *_ = sorted({str(tensor.device) for tensor in tensors})
+    return two_devices(first, second)
+
+
+def _refuse_dtypes(
+    op: Any,
+    form: Any,
+    args: Any,
+    kwargs: Any,
+    rest: Any,
+    results: Sequence[torch.Tensor],
+    outs: Sequence[torch.Tensor],
+) -> None:
+    """Raise eager's error for results that `outs` cannot hold."""
+    if operands.error_of_zeros(form, args, rest) is None:
+        reason = operands.error_of_zeros(op, args, kwargs)
+        if reason is not None:
+            raise RuntimeError(reason)
+    for result, out in zip(results, outs, strict=False):
+        if not torch.can_cast(result.dtype, out.dtype):
+            raise RuntimeError(operands.no_cast(result.dtype, out.dtype))
+
+
+def _write(result: torch.Tensor, out: torch.Tensor) -> None:
+    if result.shape != out.shape:
+        if out.numel():
+            warnings.warn(
+                "An output with one or more elements was resized since it had shape "
+                f"{list(out.shape)}, which does not match the required output shape "
+                f"{list(result.shape)}. This behavior is deprecated, and in a future PyTorch "
+                "release outputs will not be resized unless they have zero elements. You can "
+                "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with "
+                "t.resize_(0).",
+                UserWarning,
+                stacklevel=3,
+            )
+        out.resize_(result.shape)
+    out.copy_(result)

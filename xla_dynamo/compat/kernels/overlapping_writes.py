@@ -1,0 +1,168 @@
+"""A write to what expand(), unfold() or as_strided() made -> the same to the memory it shares.
+
+PyTorch's functionalization carries a write to an expanded tensor back by adding up differences,
+over elements that share memory too: 1e20 overwritten with 1 would become 0. What was unfolded
+becomes 0 where no window is. Eager PyTorch refuses most writes to memory that is there twice; the
+others go to a tensor of the same strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from xla_dynamo.backend.lowering import operands
+from xla_dynamo.compat.values import functionalization, values
+
+from . import inplace_views
+
+Slow = Callable[..., Any]
+Straight = Callable[[Any], Slow]
+
+# What writes the same to elements that share memory. Eager lets index_fill_, index_put_ and
+# masked_fill_ pass too, with a warning that it will not for long.
+_SAME = frozenset(["conj_physical", "fill", "threshold", "zero"])
+
+# In-place ops that change what a tensor is a view of, not numbers; the start of their names.
+_NOT_WRITES = ("_coalesced", "_mkldnn", "_resize", "as_strided", "copy_sparse", "detach", "resize")
+_NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
+
+
+def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
+    """What `op` (in place or not) has to write to for `target`, if it may be there twice.
+
+    Raises:
+        RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them; or
+            detach() hides which memory that is.
+    """
+    if not loses_writes(target):
+        return None
+    several = target.numel() > 0
+    repeated = [
+        several and n > 1 and step == 0
+        for n, step in zip(target.shape, target.stride(), strict=True)
+    ]
+    same = op._schema.name.removeprefix("aten::").rstrip("_") in _SAME
+    if any(repeated) and not same:
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+    shape = [1 if twice else n for n, twice in zip(target.shape, repeated, strict=True)]
+    offset = None if target.numel() else 0  # no elements, no place in memory
+    try:
+        return target.as_strided(shape, target.stride(), offset)
+    except RuntimeError:  # what it is a view of is not known, after detach()
+        if not target.numel():
+            return target.new_empty(shape)
+        raise RuntimeError(
+            f"{op._schema.name}: what expand(), unfold() or as_strided() made of a tensor on an "
+            "xla device cannot be written to through detach() or .data. Write to it under "
+            "torch.no_grad(), or clone() it"
+        ) from None
+
+
+def loses_writes(target: torch.Tensor) -> bool:
+    """Whether functionalization gives the memory of this view other numbers than are written."""
+    if functionalization.is_base(target):
+        return False
+    if any(name.startswith(("expand", "unfold")) for name in functionalization.view_names(target)):
+        return True
+    # Copies of an element that a view of as_strided()'s result leaves out would overwrite it.
+    return any(map(functionalization.repeats_elements, functionalization.view_of(target)[:-1]))
+
+
+def share_memory(targets: Sequence[torch.Tensor]) -> bool:
+    """Whether a list holds a tensor twice, or a view of what another tensor of it is a view of."""
+    if all(map(functionalization.is_base, targets)):
+        return len(set(map(id, targets))) < len(targets)
+    return len({target.untyped_storage()._cdata for target in targets}) < len(targets)
+
+
+def register_overlaps(
+    library: torch.library.Library, known: set[str], slow: Slow, straight: Straight
+) -> None:
+    """Register kernels for in-place ops other than `known` (their full names).
+
+    slow, straight: as for `careful`.
+    """
+    for op in functionalization.inplace_ops():
+        name = op.name().removeprefix("aten::")
+        if name not in known and _writes(op):
+            library.impl(name, careful(op, slow, straight))
+
+
+def _writes(op: Any) -> bool:
+    """Whether an in-place op writes numbers to its first argument."""
+    first, *_ = op._schema.arguments
+    renames = op._schema.name.removeprefix("aten::").startswith(_NOT_WRITES)
+    return not renames and first.alias_info is not None and first.alias_info.is_write
+
+
+def _refuse_dtypes(op: Any, target: torch.Tensor, args: Any, kwargs: Any) -> None:
+    """Raise eager's error for a result that its target's dtype cannot hold."""
+    reason = operands.refusal(op, (target, *args), kwargs)
+    if reason is not None:
+        raise RuntimeError(reason)
+
+
+def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
+    """The kernel of an in-place op that goes PyTorch's way, on what its target shares memory with.
+
+    `slow(op, args, kwargs)` is that way, `straight(op)(*args, **kwargs)` too where the device's own
+    tensors stand for all tensors.
+    """
+    plain: Slow | None = None  # made when it is first needed: most of these ops never run
+    first, *others = op._schema.arguments
+    tensors = [i for i, other in enumerate(others) if isinstance(other.type, torch.TensorType)]
+
+    def one(target: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal plain
+        if not functionalization.is_functional(target):
+            return slow(op, (target, *args), kwargs)
+        inplace_views.refuse_write(op, [target], args)
+        if not target.is_floating_point():
+            _refuse_dtypes(op, target, args, kwargs)
+        ordinary = functionalization.is_base(target) and not functionalization.transformed()
+        if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
+            plain = plain or straight(op)
+            strides = target.stride()
+            plain(target, *args, **kwargs)
+            if target.stride() != strides:
+                values.restride(target, strides)
+            return target
+        if op is torch.ops.aten.copy_.default and args[0] is target:
+            return target  # eager copies nothing, and does not look at the memory
+        shared = shared_memory(op, target)
+        if shared is None:
+            strides = target.stride()
+            result = slow(op, (target, *args), kwargs)
+            if target.stride() != strides and not functionalization.transformed():
+                values.restride(target, strides)
+            return result
+        slow(op, (shared, *args), kwargs)
+        functionalization.sync(target)
+        return target
+
+    def many(targets: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
+        length = len(targets)
+        if not all(map(functionalization.is_functional, targets)):
+            return slow(op, (targets, *args), kwargs)
+        inplace_views.refuse_write(op, targets, args)
+        if length > 1 and share_memory(targets):  # the second update is of what the first one gave
+            lists = [isinstance(a, (list, tuple)) and len(a) == length for a in args]
+            for i, target in enumerate(targets):
+                own = [[a[i]] if each else a for a, each in zip(args, lists, strict=True)]
+                op([target], *own, **kwargs)
+            return None
+        written = [shared_memory(op, target) for target in targets]
+        pairs = zip(targets, written, strict=True)
+        slow(op, ([own if other is None else other for own, other in pairs], *args), kwargs)
+        for target, other in zip(targets, written, strict=True):
+            if other is not None:
+                functionalization.sync(target)
+        return None
+
+    return one if isinstance(first.type, torch.TensorType) else many

@@ -1,0 +1,119 @@
+"""Module names of torch_xla -> the files of this package.
+
+One meta-path finder serves `torch_xla.*`, `torch_xla_py.*` (2019) and `_XLAC` from the folder
+`compat`, and the distribution metadata that libraries ask for. Nothing is on sys.path: without the
+finder none of these names exists.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+VERSION = "2.9.0+xla.dynamo"  # the last release of torch_xla, and whose it is
+
+_HERE = Path(__file__).parents[1]
+_ROOTS = {
+    "torch_xla": _HERE / "torch_xla",
+    "torch_xla_py": _HERE / "torch_xla_py",
+    "_XLAC": _HERE / "_XLAC",
+    "torch._six": _HERE
+    / "namespace"
+    / "stubs"
+    / "torch_six",  # removed from PyTorch; scripts of 2019 use it
+}
+_METADATA = f"""Metadata-Version: 2.1
+Name: torch_xla
+Version: {VERSION}
+Summary: The torch_xla API on xla_dynamo
+"""
+
+
+class Finder(MetaPathFinder):
+    """Finds the modules and the distribution `torch_xla`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        place = _place(fullname)
+        if place is None:
+            return None
+        package = place / "__init__.py"
+        if package.is_file():
+            return importlib.util.spec_from_file_location(
+                fullname, package, submodule_search_locations=[str(place)]
+            )
+        module = place.with_name(place.name + ".py")
+        if module.is_file():
+            return importlib.util.spec_from_file_location(fullname, module)
+        return None
+
+    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
+        name = getattr(context, "name", None)
+        if name is None or re.sub(r"[-_.]+", "-", name).lower() == "torch-xla":
+            yield _Distribution()
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What importlib.metadata says of torch_xla."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename in ("METADATA", "PKG-INFO"):
+            return _METADATA
+        return "_XLAC\ntorch_xla\n" if filename == "top_level.txt" else None
+
+    def locate_file(self, path: Any) -> Any:
+        return _HERE / path
+
+
+_finder = Finder()
+
+
+def _place(fullname: str) -> Path | None:
+    """Where a module would be, without suffix; None if the name is not ours."""
+    for name, root in _ROOTS.items():
+        if fullname == name:
+            return root
+        if fullname.startswith(name + "."):
+            return root.joinpath(*fullname[len(name) + 1 :].split("."))
+    return None
+
+
+def add() -> None:
+    """Make the names resolve, before anything that is installed.
+
+    Raises:
+        ImportError: a real torch_xla is imported already.
+    """
+    if _finder in sys.meta_path:
+        return
+    loaded = getattr(sys.modules.get("torch_xla"), "__file__", None)
+    if loaded is not None and not Path(loaded).is_relative_to(_HERE):
+        raise ImportError(
+            f"torch_xla is imported already, from {loaded}, and its device cannot be replaced; "
+            "import xla_dynamo.compat before torch_xla, or run `python -m xla_dynamo run`"
+        )
+    real = importlib.machinery.PathFinder.find_spec("torch_xla")
+    if real is not None:
+        warnings.warn(
+            f"torch_xla is installed at {real.origin}; xla_dynamo takes its place in this process",
+            stacklevel=4,
+        )
+    sys.meta_path.insert(0, _finder)
+
+
+def remove() -> None:
+    """Make the names not resolve any more, and forget the modules."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+        for name in [name for name in sys.modules if _place(name) is not None]:
+            del sys.modules[name]

@@ -1,0 +1,105 @@
+"""The strides that shape inference gives to results -> those that eager's kernels give.
+
+Numbers are 0-d tensors to eager's kernels, and results that these allocate as the first operand are
+in its order; PyTorch's inference takes all that has its elements in a row for row-major. Strides of
+dimensions of one move no element, but decide the order of a broadcast, and which views there are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.backend.decompositions import eager_layout
+from xla_dynamo.compat.values.op_table import Op
+from xla_dynamo.compat.values.values import Leaf, Meta, blank, meta_of
+
+aten = torch.ops.aten
+
+# Whose inference makes rows of what eager has in its operand's order, or the reverse.
+_ASKED = frozenset(
+    {
+        aten.native_dropout_backward.default,
+        aten.nll_loss2d_forward.default,
+        aten.reflection_pad3d.default,
+        aten.replication_pad3d.default,
+    }
+)
+# Elements of tensors, above which eager's kernel is not asked.
+_FEW = 2**18
+
+
+def mended(op: Op, args: Any, kwargs: Any, metas: Any) -> Any:
+    """`metas`, of the results, with the strides that eager's kernel gives to tensors of zeros."""
+    if torch.Tag.nondeterministic_seeded in op.func.tags:  # eager's generator is the user's
+        return metas
+    given = [x.value.meta for x in pytree.tree_leaves((args, kwargs)) if type(x) is Leaf]
+    if not _in_question(op, given):
+        return metas
+    inferred, structure = pytree.tree_flatten(metas)
+    if any(of.shape.numel() > _FEW for of in (*given, *inferred) if type(of) is Meta):
+        return metas
+    for number in (0, 1):
+        try:
+            made = pytree.tree_leaves(eager(op, args, kwargs, number))
+        except Exception:
+            continue  # integers are not divided by zero, nor are all places those of an element
+        both = zip(inferred, made, strict=True)
+        return pytree.tree_unflatten([_restrided(*pair) for pair in both], structure)
+    return metas
+
+
+def of_masked(x: Leaf, indices: Sequence[Leaf | None], picked: Meta) -> Meta:
+    """`picked`, what one mask among `indices` picked of `x`, with the strides that eager gives."""
+    of = x.value.meta
+    (dim, mask), *others = [(n, index) for n, index in enumerate(indices) if index is not None]
+    if of.strides is None or others:
+        return picked
+    places = torch.empty(picked.shape[dim], dtype=torch.int64, device="meta")
+    given = blank(of), [None] * dim + [places] * mask.dim()
+    return meta_of(eager_layout.mended(aten.index.Tensor, given, blank(picked)))
+
+
+def _in_question(op: Op, given: list[Meta]) -> bool:
+    """Whether inference may be wrong for operands like these."""
+    row_major = all(of.strides is None for of in given)
+    if op.func in _ASKED:
+        return not row_major
+    has_ones = any(1 in of.shape for of in given)
+    return has_ones and (not row_major or op.func is aten.matmul.default)  # folded, and transposed
+
+
+def _restrided(of: Any, made: Any) -> Any:
+    if type(of) is not Meta or made.shape != of.shape or made.dtype != of.dtype:
+        return of
+    return meta_of(made)
+
+
+def eager(op: Op, args: Any, kwargs: Any, number: int = 0) -> Any:
+    """What eager's kernel gives for tensors on the CPU of these shapes and strides.
+
+    number: what their elements are.
+
+    Raises:
+        What eager PyTorch raises, also for shapes that no memory holds.
+    """
+    filled = functools.partial(_filled, number)
+    args, kwargs = pytree.tree_map(filled, (list(args), dict(kwargs)))
+    return op.func(*args, **kwargs)
+
+
+def _filled(number: int, argument: Any) -> Any:
+    if type(argument) is torch.device:
+        return torch.device("cpu")
+    if type(argument) is not Leaf:
+        return argument
+    of = argument.value.meta
+    made = torch.zeros(of.shape, dtype=of.dtype)  # memory that is not touched, if there is as much
+    if of.strides is not None and 0 not in of.shape:
+        reach = sum((n - 1) * step for n, step in zip(of.shape, of.strides, strict=True))
+        made = torch.zeros(1 + reach, dtype=of.dtype).as_strided(of.shape, of.strides)
+    return made.fill_(number) if number else made

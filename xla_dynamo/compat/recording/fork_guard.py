@@ -1,0 +1,47 @@
+"""A fork after the device was used -> a clear error in the child at its first use of the device.
+
+The child has the parent's client without its threads: using it would wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from xla_dynamo.errors import DeviceUnavailable
+
+# Whether this process was forked from one that had used a device.
+forked = False
+_used = False
+
+
+def use() -> None:
+    """The device is used from now on.
+
+    Raises:
+        DeviceUnavailable: this process cannot.
+    """
+    global _used
+    if forked:
+        raise DeviceUnavailable(
+            "this process was forked from one that had used an xla device, which does not work in "
+            "the child. Start it by 'spawn': torch.multiprocessing.get_context('spawn'), "
+            "DataLoader(..., multiprocessing_context='spawn'), or use the device in the parent "
+            "only after the fork; what workers of a DataLoader return should be CPU tensors."
+        )
+    _used = True
+
+
+def _in_child() -> None:
+    global forked
+    forked = forked or _used
+    from xla_dynamo.compat.device import register
+
+    from . import metrics
+
+    metrics.lock = threading.RLock()  # whoever held them is not in this process
+    for window in register.windows():
+        window.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)

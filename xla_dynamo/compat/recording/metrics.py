@@ -1,0 +1,191 @@
+"""What the lazy device does -> counters and samples, by torch_xla's names.
+
+The core calls these for every upload and launch, so they only add up. What is counted for each op
+or tensor is derived from the launches when somebody asks (see report).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xla_dynamo.backend import metrics as backend_metrics
+
+from .execution_time import Watch
+
+if TYPE_CHECKING:
+    from xla_dynamo.compat.execution.program_cache import Program
+    from xla_dynamo.compat.values.source_location import Place
+    from xla_dynamo.compat.values.trie import State
+
+    from .trace import Window
+
+_SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
+_STATES = 4096  # of which launches are kept apart, before they are summed up
+
+
+class Metric:
+    """Samples of one thing: all of them summed, the last ones with their times.
+
+    samples: (seconds since the epoch, value in nanoseconds, bytes or of no unit).
+    """
+
+    __slots__ = ("samples", "sum", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.sum = 0.0
+        self.samples: collections.deque[tuple[float, float]] = collections.deque(maxlen=_SAMPLES)
+
+
+lock = threading.RLock()
+counters: collections.Counter[str] = collections.Counter()
+metrics: dict[str, Metric] = {}
+# Windows that were launched, by the state of the trie at which they ended.
+launches: dict[State, int] = {}
+on_compile: list[Callable[[Window, Program, Any], None]] = []
+on_launch: list[Callable[[Window, Program], None]] = []
+_watches: dict[int, Watch] = {}  # by the number of the device
+_thread = threading.local()  # start: when the thread's last graph was launched
+_now = time.time
+
+
+def count(name: str, by: int = 1) -> None:
+    """Add to a counter."""
+    with lock:
+        counters[name] += by
+
+
+def sample(name: str, value: float) -> None:
+    """Add a sample (nanoseconds, or bytes) to a metric."""
+    with lock:
+        _add(name, _now(), value)
+
+
+def _add(name: str, now: float, value: float) -> None:
+    metric = metrics.get(name)
+    if metric is None:
+        metric = metrics[name] = Metric()
+    metric.total += 1
+    metric.sum += value
+    metric.samples.append((now, float(value)))
+
+
+@contextlib.contextmanager
+def timed(name: str) -> Iterator[None]:
+    """Sample the time that the block takes."""
+    start = time.perf_counter_ns()
+    try:
+        yield
+    finally:
+        sample(name, time.perf_counter_ns() - start)
+
+
+def uploaded(nanoseconds: int, size: int) -> None:
+    """A tensor of `size` bytes was copied to a device."""
+    now = _now()
+    with lock:
+        _add("TransferToDeviceTime", now, nanoseconds)
+        _add("InboundData", now, size)
+        counters["CreateXlaTensor"] += 1
+        counters["CreateDataHandles"] += 1
+        counters["xla::_copy_from"] += 1
+
+
+def downloaded(nanoseconds: int, size: int) -> None:
+    """A tensor of `size` bytes was copied from a device."""
+    now = _now()
+    with lock:
+        _add("TransferFromDeviceTime", now, nanoseconds)
+        _add("OutboundData", now, size)
+        counters["xla::_to_cpu"] += 1
+
+
+def compiled(window: Window, program: Program, run: Any) -> None:
+    """The pending window was compiled; `run` is the executable, or a function of several."""
+    count("UncachedCompile")
+    count("CreateCompileHandles")
+    sample("InputOutputAliasCount", getattr(run, "aliases", 0))
+    for listener in on_compile:
+        listener(window, program, run)
+
+
+def launched(window: Window, program: Program, start: int, results: Sequence[Any]) -> None:
+    """The pending window was launched at `start` (perf_counter_ns); `results` are its arrays."""
+    state, values = window.state, len(window.values)
+    with lock:
+        launches[state] = launches.get(state, 0) + 1
+        counters["ExecuteComputation"] += 1
+        counters["CreateXlaTensor"] += values
+        counters["CreateDataHandles"] += len(results)
+    sample("TensorsGraphSize", values + len(window.inputs) + len(window.scalars))
+    if results:
+        _watch(window).launched(start, results[program.watch], id(program))
+    for listener in on_launch:
+        listener(window, program)
+    if len(launches) > _STATES:
+        sum_up()
+
+
+def graph_enters(inputs: int, pending: bool) -> None:
+    """A graph of torch.compile is about to run on tensors of the device."""
+    sample("RunCachedGraphInputData", inputs)
+    if pending:
+        count("DynamoSyncInputExecuteTime")
+    _thread.start = time.perf_counter_ns()
+
+
+def graph_launched(window: Window, results: Sequence[Any]) -> None:
+    """A graph of torch.compile was launched by this thread; `results` are its arrays."""
+    sample("RunCachedGraphOutputData", len(results))
+    with lock:
+        counters["ExecuteComputation"] += 1
+        counters["CreateDataHandles"] += len(results)
+    if results:
+        result = min(results[0], results[-1], key=lambda array: array.size)
+        program = hash((len(results), results[0].shape, results[-1].shape))
+        _watch(window).launched(_thread.start, result, program)
+
+
+def _watch(window: Window) -> Watch:
+    device = window.device.index
+    return _watches.get(device) or _watches.setdefault(device, Watch(_executed))
+
+
+def _executed(nanoseconds: int) -> None:
+    sample("ExecuteTime", nanoseconds)
+
+
+def settle() -> None:
+    """Sample the launches that have ended by now."""
+    for watch in list(_watches.values()):
+        watch.settle()
+
+
+def sum_up() -> None:
+    """Turn launches into the counters of their ops."""
+    from xla_dynamo.compat.reporting.metrics_report import count_ops
+
+    with lock:
+        counters.update(count_ops(launches))
+        launches.clear()
+
+
+def count_fallback(func: Any) -> None:
+    """Count an op that ran on the CPU."""
+    count(func._schema.name)
+
+
+def fallback(func: Any, place: Place | None) -> None:
+    """Count an op that ran on the CPU, and say so once for each line."""
+    from xla_dynamo.compat.execution import cpu_fallback
+
+    count_fallback(func)
+    backend_metrics.warn_once(
+        (func, place), cpu_fallback.message(func, place), backend_metrics.FallbackWarning
+    )

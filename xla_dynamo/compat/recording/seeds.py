@@ -1,0 +1,39 @@
+"""The random state of each lazy device: an int that moves on with every draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from .trace import Window
+
+_MASK = 2**64 - 1
+_states: dict[int, int] = {}
+
+
+def next_seed(window: Window) -> int:
+    """A fresh seed for one random op (the splitmix64 sequence of the device's state)."""
+    index = window.device.index
+    state = (get_state(index) + 0x9E3779B97F4A7C15) & _MASK
+    _states[index] = state
+    mixed = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & _MASK
+    return mixed ^ (mixed >> 31)
+
+
+def get_state(index: int) -> int:
+    """The state of device `index`; at first PyTorch's own seed."""
+    return _states.setdefault(index, torch.initial_seed() & _MASK)
+
+
+def set_state(index: int, state: int) -> None:
+    """Set the state of device `index`: the same state gives the same numbers."""
+    _states[index] = int(state) & _MASK
+
+
+def seed_all(seed: int) -> None:
+    """What torch.manual_seed does to the lazy devices."""
+    for index in [*_states, 0]:
+        set_state(index, seed)

@@ -1,0 +1,195 @@
+"""An op's signature (metas and static arguments) -> the metas of its results.
+
+PyTorch's own fake tensors infer shapes and dtypes, once for each signature. What they cannot tell
+(shapes that depend on values, ops without a meta kernel) is computed at once on the CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.utils import _pytree as pytree
+
+from xla_dynamo import interrupts
+from xla_dynamo.backend.decompositions import eager_layout
+from xla_dynamo.backend.decompositions.dynamic_shapes import COUNTED, tells_on_zeros
+from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
+from xla_dynamo.backend.decompositions.table import MENDED
+from xla_dynamo.backend.lowering import dtypes, operands
+from xla_dynamo.compat.values import unsupported_tensors
+from xla_dynamo.compat.values.op_table import Op
+from xla_dynamo.compat.values.values import Leaf, Meta, blank, meta, meta_of
+from xla_dynamo.errors import UnsupportedOp
+
+from . import eager_strides
+from .op_forms import without_copy
+
+# Instead of metas: the op must run now, on the CPU.
+EAGER = object()
+
+_known: dict[Any, Any] = {}
+_fakes: dict[Meta, torch.Tensor] = {}
+# Threads on different devices share the fakes, and PyTorch's mode is for one thread at a time.
+lock = threading.RLock()
+mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+class _Quietly(threading.local, logging.Filter):
+    """Keeps PyTorch from logging a traceback for what is an ordinary error of the user's."""
+
+    quiet = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not self.quiet
+
+    def __enter__(self) -> None:
+        self.quiet = True
+
+    def __exit__(self, *error: object) -> None:
+        self.quiet = False
+
+
+_quietly = _Quietly()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quietly)
+
+
+def fake(of: Meta) -> torch.Tensor:
+    """The fake CPU tensor of a meta: one for all its uses."""
+    found = _fakes.get(of)
+    if found is None:
+        with lock, interrupts.deferred(), mode:
+            found = _fakes[of] = torch.empty_strided(of.shape, of.layout, dtype=of.dtype)
+    return found
+
+
+@functools.cache
+def like(of: Meta, dtype: torch.dtype | None = None, memory_format: Any = None) -> Meta:
+    """The meta of torch.empty_like of such a tensor, which is also that of its `.to()`."""
+    if of.strides is None and memory_format is None:
+        return meta(of.shape, dtype or of.dtype)
+    return meta_of(torch.empty_like(blank(of), dtype=dtype, memory_format=memory_format))
+
+
+def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
+    """What `op` gives for arguments of this signature: metas in its structure, or `EAGER`.
+
+    Raises:
+        What eager PyTorch raises.
+    """
+    signature = (torch.get_default_dtype(), signature)
+    known = _known.get(signature)
+    if known is None:
+        with lock, interrupts.deferred():
+            known = _known[signature] = _infer(op, args, kwargs)
+    return known
+
+
+def _infer(op: Op, args: Any, kwargs: Any) -> Any:
+    if _depends_on_values(op, args, kwargs):
+        # No shape is inferred that would show what eager refuses.
+        if op.func in COUNTED and tells_on_zeros(op.func, args):
+            _raise_as_eager(op, args, kwargs)
+        return EAGER
+    fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
+    if operands.refusal(op.func, fake_args, fake_kwargs, mixes_floats=True) is not None:
+        _raise_as_eager(op, args, kwargs)
+    # PyTorch has no shape inference for gradients of whole products, and a wrong one for some ops.
+    function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or MENDED.get(op.func) or op.func
+    try:
+        result = view = _as_view(op, args, kwargs)
+        if view is None:
+            with _quietly, mode:
+                result = function(*fake_args, **fake_kwargs)
+                result = eager_layout.mended(op.func, fake_args, result)
+        _refuse_dtypes(op, args, kwargs)
+        metas = _metas(result, op)
+    except UnsupportedOp:
+        raise
+    except (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        UnsupportedOperatorException,
+        NotImplementedError,
+    ):
+        return EAGER
+    except Exception:
+        _raise_as_eager(op, args, kwargs)
+        return EAGER  # only PyTorch's inference fails
+    return metas if view is not None else eager_strides.mended(op, args, kwargs, metas)
+
+
+def _as_view(op: Op, args: Any, kwargs: Any) -> Any:
+    """What the view gives that PyTorch's functionalization makes a copy of, if `op` is one.
+
+    A copy is contiguous; the user's tensor is a view still, and has the strides of one. Those of
+    dimensions of one are eager's from its kernels for a device "meta", not from fake tensors.
+    """
+    view = without_copy(op.func)
+    if view is op.func:
+        return None
+    args, kwargs = pytree.tree_map(_on_meta, (list(args), dict(kwargs)))
+    try:
+        return view(*args, **kwargs)
+    except RuntimeError:  # strides that do not allow it, after a write to what it is a view of
+        return None
+
+
+def _on_meta(leaf: Any) -> Any:
+    return blank(leaf.value.meta) if type(leaf) is Leaf else leaf
+
+
+def _refuse_dtypes(op: Op, args: Any, kwargs: Any) -> None:
+    """Raise for a result whose dtype XLA has not: shape inference does not know quantized ones."""
+    for leaf in pytree.tree_leaves((list(args), dict(kwargs))):
+        if isinstance(leaf, torch.dtype) and not dtypes.is_supported(leaf):
+            raise unsupported_tensors.refuse(torch.strided, leaf, op.func)
+
+
+def _depends_on_values(op: Op, args: Any, kwargs: Any) -> bool:
+    tags = op.func.tags
+    if torch.Tag.data_dependent_output in tags:
+        return True
+    if torch.Tag.dynamic_output_shape not in tags:
+        return False
+    if op.func is torch.ops.aten.index.Tensor:
+        masks = (torch.bool, torch.uint8)
+        return any(index is not None and index.dtype in masks for index in args[1])
+    return kwargs.get("output_size") is None  # repeat_interleave may be told
+
+
+def _faked(leaf: Any) -> Any:
+    if type(leaf) is Leaf:
+        return fake(leaf.value.meta)
+    if type(leaf) is torch.device:
+        return torch.device("cpu")
+    return None if type(leaf) is torch.Generator else leaf
+
+
+def _metas(result: Any, op: Op) -> Any:
+    if isinstance(result, torch.Tensor):
+        if not unsupported_tensors.is_dense(result):
+            raise unsupported_tensors.refuse(result.layout, result.dtype, op.func)
+        if any(type(n) is not int for n in result.shape):
+            raise NotImplementedError
+        return meta_of(result)
+    if isinstance(result, (list, tuple)):
+        metas = [_metas(item, op) for item in result]
+        return metas if type(result) is list else tuple(metas)
+    if result is None:
+        return None
+    raise NotImplementedError
+
+
+def _raise_as_eager(op: Op, args: Any, kwargs: Any) -> None:
+    """Raise what eager raises for tensors of these shapes: its text is what users know."""
+    eager_strides.eager(op, args, kwargs)

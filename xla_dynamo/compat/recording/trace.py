@@ -1,0 +1,390 @@
+"""The ops recorded on one device since its last barrier: a path in a trie of ops.
+
+A window is the sequence of ops that a training step, say, issues. All windows of a device share a
+trie: each edge is an op with its arguments (values by number, see `Ref`), each `State` what has
+been recorded so far. A step that repeats walks known states: output shapes are known, no node is
+built, nothing is hashed, and the last state knows its executables. A new op adds a state.
+
+Numbers that change from step to step are not part of the path: they are inputs (see scalars).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
+from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values.op_table import Op, describe
+from xla_dynamo.compat.values.scalar_inputs import FILLS, LARGE
+from xla_dynamo.compat.values.source_location import user_place
+from xla_dynamo.compat.values.trie import (
+    FALSE,
+    FLOAT,
+    INT,
+    TRUE,
+    Outputs,
+    State,
+    constant,
+    inputs_in,
+    metas_in,
+    numbers_in,
+    zero_dim,
+)
+from xla_dynamo.compat.values.values import Failure, Leaf, Meta, Ref, Value, leaf, meta, naming
+
+from . import shape_inference
+from .revive_overwritten import without_failed
+
+_wrapper = functionalization.wrapper_subclass
+_results: list[Ref] = [Ref(i, None) for i in range(4096)]
+_EMPTY = describe(torch.ops.aten.zeros.default)
+RESTRIDE = describe(torch.ops.aten._reshape_alias_copy.default)
+# States that a device remembers, of about 1 KB each, before it begins anew.
+_STATES = 300_000
+
+
+def two_devices(first: torch.device | str, second: torch.device | str) -> RuntimeError:
+    """The error for operands on different devices."""
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, "
+        f"{first} and {second}!"
+    )
+
+
+class ForeignTensor(Exception):
+    """A CPU tensor is among the arguments of an op on the lazy device."""
+
+
+class Window:
+    """What is pending on one device.
+
+    inputs: values of earlier windows that ops of this one use; values: what they compute;
+    scalars, seeds: numbers and PRNG seeds that this window takes as inputs, in order of use.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+        self.default_dtype = torch.get_default_dtype()
+        self.root = State(None, (), 0, 0, None, None)
+        self.states = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Start a new window."""
+        if self.states > _STATES:  # ops that never repeat: executables stay, see programs
+            self.root, self.states = State(None, (), 0, 0, None, None), 0
+        self.state = self.root
+        self.stamp: object = object()
+        self.inputs: list[Value] = []
+        self.values: list[Value] = []
+        self.scalars: list[Any] = []
+        self.seeds: list[int] = []
+        self.diverged: tuple[State, State] | None = None
+
+    def record(self, op: Op, args: Any, kwargs: Any) -> Any:
+        """Append an op; returns leaves in the structure of the op's results, or `EAGER`.
+
+        Raises:
+            ForeignTensor: an argument is a CPU tensor with dimensions.
+            What eager PyTorch raises for such arguments. In both cases the window is as before.
+        """
+        with self.lock:
+            try:
+                outputs = self._advance(op, args, kwargs)
+                if type(outputs) is Meta:
+                    values = self.values
+                    value = Value(outputs, self, _result(len(values)), self.stamp)
+                    values.append(value)
+                    shape, dtype, strides = outputs.shape, outputs.dtype, outputs.strides
+                    made = _wrapper(Leaf, shape, strides, dtype=dtype, device=self.device)
+                    made.value = value
+                    return made
+                return outputs if outputs is shape_inference.EAGER else self._leaves(outputs)
+            except ForeignTensor:  # an everyday answer, and the window is as before
+                raise
+            except BaseException as error:
+                self._repair()
+                args = without_failed(op.func, args) if isinstance(error, Exception) else None
+                if args is None:
+                    raise
+            return self.record(op, args, kwargs)
+
+    def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
+        """Like `record`, for an op that gives one tensor or a list of them: without leaves."""
+        with self.lock:
+            try:
+                outputs = self._advance(op, args, kwargs)
+                if outputs is shape_inference.EAGER:
+                    return outputs
+                stamp, values = self.stamp, self.values
+                if type(outputs) is Meta:
+                    value = Value(outputs, self, _result(len(values)), stamp)
+                    values.append(value)
+                    return value
+                first = len(values)
+                _result(first + len(outputs))
+                refs = _results[first : first + len(outputs)]
+                made = [
+                    Value(output, self, ref, stamp)
+                    for output, ref in zip(outputs, refs, strict=True)
+                ]
+                values.extend(made)
+                return made
+            except ForeignTensor:  # an everyday answer, and the window is as before
+                raise
+            except BaseException as error:
+                self._repair()
+                args = without_failed(op.func, args) if isinstance(error, Exception) else None
+                if args is None:
+                    raise
+            return self.record_values(op, args, kwargs)
+
+    def _repair(self) -> None:
+        """Make the lists agree with the path again: Ctrl-C may have come between two lines."""
+        path = self.state.path()
+        outputs = [one for state in path for one in metas_in(state.outputs)]
+        numbers = sum(numbers_in(state.key) for state in path)
+        used = [index for state in path for index in inputs_in(state.key)]
+        self._undo(numbers, max(used, default=-1) + 1)
+        del self.seeds[sum(state.op.random for state in path) :]
+        del self.values[len(outputs) :]
+        for missing in outputs[len(self.values) :]:
+            self.values.append(Value(missing, self))  # nobody has it
+
+    def _advance(self, op: Op, args: Any, kwargs: Any) -> Outputs:
+        """Walk the trie by one op; what the op gives, or `EAGER`, and then nothing has changed.
+
+        One function, although long: it runs for every op of every step.
+        """
+        scalars, inputs = len(self.scalars), len(self.inputs)
+        if self.state is self.root and torch.get_default_dtype() is not self.default_dtype:
+            self._forget()
+        try:
+            stamp = self.stamp
+            key: list[Any] = [op]
+            add = key.append
+            numbers = op.scalars
+            if numbers:
+                self._add_with_numbers(key, op, args)
+            else:
+                for argument in args:
+                    kind = type(argument)
+                    if kind is Leaf:
+                        value = argument.value
+                        if value.stamp is not stamp:
+                            self.adopt(value)
+                        add(value.ref)
+                    elif kind is int or argument is None:
+                        add(argument)
+                    else:
+                        add(self._token(argument, False))
+            if kwargs:
+                for name, argument in kwargs.items():
+                    add(name)
+                    if name in numbers and type(argument) in (int, float):
+                        add(self._number(op, argument))
+                    else:
+                        add(self._token(argument, False))
+            state = self.state
+            if key == state.first_key:
+                following: Any = state.first
+            else:
+                edge = tuple(key)
+                following = state.children.get(edge) or self._grow(edge, op, args, kwargs)
+        except BaseException:
+            self._undo(scalars, inputs)
+            raise
+        if following is shape_inference.EAGER:
+            self._undo(scalars, inputs)
+            return following
+        if op.random:
+            self.seeds.append(next_seed(self, kwargs))
+        self.state = following
+        return following.outputs
+
+    def _forget(self) -> None:
+        """Begin a trie for another default dtype, which decides about results and is in no key."""
+        self.default_dtype = torch.get_default_dtype()
+        self.root = self.state = State(None, (), 0, 0, None, None)
+        self.states = 0
+
+    def _add_with_numbers(self, key: list[Any], op: Op, args: Any) -> None:
+        """Extend a key by the arguments of an op some of whose numbers are inputs."""
+        stamp, numbers, add = self.stamp, op.scalars, key.append
+        for position, argument in enumerate(args):
+            kind = type(argument)
+            if kind is Leaf:
+                value = argument.value
+                if value.stamp is not stamp:
+                    self.adopt(value)
+                add(value.ref)
+            elif position in numbers and (kind is float or kind is int):
+                add(self._number(op, argument))
+            else:
+                add(self._token(argument, position in numbers))
+
+    def _number(self, op: Op, number: Any) -> Any:
+        token = FLOAT if type(number) is float else INT
+        if number in (0, 1) and op.func in FILLS:
+            return constant(number)
+        if not -LARGE < number < LARGE and op.func in QUOTIENTS:
+            return constant(number)
+        self.scalars.append(number)
+        return token
+
+    def _token(self, argument: Any, numbers: bool) -> Any:
+        """What stands for any argument in a key."""
+        kind = type(argument)
+        if kind is Leaf:
+            value = argument.value
+            if value.stamp is not self.stamp:
+                self.adopt(value)
+            return value.ref
+        if kind is bool:
+            return TRUE if argument else FALSE
+        if kind is float or kind is int:
+            if numbers:
+                self.scalars.append(argument)
+                return FLOAT if kind is float else INT
+            return constant(argument) if kind is float else argument
+        if isinstance(argument, (list, tuple)):
+            return tuple([self._token(item, numbers) for item in argument])
+        if isinstance(argument, torch.Tensor):
+            if argument.dim() > 0 or argument.is_complex():
+                raise ForeignTensor
+            self.scalars.append(argument.item())
+            return zero_dim(argument.dtype)
+        if kind is complex:
+            return constant(argument)
+        if kind is torch.Generator:
+            return None
+        return argument
+
+    def adopt(self, value: Value) -> None:
+        """Name a value that this window did not compute: an input, or memory of torch.empty.
+
+        Raises:
+            RuntimeError: it is of another device.
+            The error of the op that should have computed it.
+        """
+        if value.home is not self:
+            raise two_devices(value.home.device, self.device)
+        if value.array is None:
+            if type(value.ref) is Failure:
+                raise value.ref.again()
+            self._fill(value)
+            return
+        value.ref = value.meta.input(len(self.inputs))
+        self.inputs.append(value)
+        value.stamp = self.stamp
+
+    def _fill(self, value: Value) -> None:
+        """Make what torch.empty gave a value of this window: zeros."""
+        of = value.meta
+        plain = value if of.strides is None else Value(meta(of.shape, of.dtype), self)
+        self._append(plain, (_EMPTY, tuple(of.shape), "dtype", of.dtype), 1)
+        if plain is not value:
+            self._append(value, _restriding(plain, of), 3)
+
+    def restride(self, value: Value, wanted: Meta) -> Value:
+        """The same numbers, with the strides of `wanted`, a meta of the same shape and dtype."""
+        with self.lock:
+            if value.stamp is not self.stamp:
+                self.adopt(value)
+            made = Value(wanted, self)
+            self._append(made, _restriding(value, wanted), 3)
+            return made
+
+    def _append(self, value: Value, key: Any, positional: int) -> None:
+        """Make `value` the result of an op whose meta is known."""
+        state = self.state.children.get(key)
+        if state is None:
+            state = self._add(key, positional, len(self.scalars), value.meta)
+        self.state = state
+        value.ref = _result(len(self.values))
+        value.stamp = self.stamp
+        self.values.append(value)
+
+    def _undo(self, scalars: int, inputs: int) -> None:
+        del self.scalars[scalars:]
+        for value in self.inputs[inputs:]:
+            value.stamp = None
+        del self.inputs[inputs:]
+
+    def _grow(self, key: tuple[Any, ...], op: Op, args: Any, kwargs: Any) -> Any:
+        """A new state for an op that was never recorded after this one."""
+        outputs = shape_inference.infer(self._described(key), op, args, kwargs)
+        if outputs is shape_inference.EAGER:
+            return outputs
+        return self._add(key, len(args), len(self.scalars) - numbers_in(key), outputs)
+
+    def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
+        parent = self.state
+        state = State(parent, key, positional, scalars, outputs, user_place())
+        if parent.first is None:
+            parent.first_key, parent.first = list(key), state
+        elif self.diverged is None:
+            self.diverged = (parent.first, state)
+        parent.children[key] = state
+        self.states += 1
+        return state
+
+    def _described(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A key that depends on metas instead of names: equal for ops of the same signature."""
+
+        def describe_(item: Any) -> Any:
+            if type(item) is Ref:
+                return item.meta or self.values[item.index].meta
+            if type(item) is tuple:
+                return tuple([describe_(part) for part in item])
+            return item
+
+        return tuple([describe_(item) for item in key])
+
+    def _leaves(self, outputs: Outputs) -> Any:
+        if outputs is None:
+            return None
+        if type(outputs) is Meta:
+            value = Value(outputs, self, _result(len(self.values)), self.stamp)
+            self.values.append(value)
+            return leaf(value)
+        return type(outputs)([self._leaves(output) for output in outputs])
+
+
+def _restriding(value: Value, wanted: Meta) -> tuple[Any, ...]:
+    return RESTRIDE, value.ref, tuple(wanted.shape), wanted.layout
+
+
+def _result(number: int) -> Ref:
+    if number >= len(_results):
+        with naming:
+            while number >= len(_results):
+                _results.extend([Ref(i, None) for i in range(len(_results), 2 * len(_results))])
+    return _results[number]
+
+
+def next_seed(window: Window, kwargs: Any) -> int:
+    """The seed of one random op: from its generator, or the device's."""
+    generator = kwargs.get("generator")
+    if generator is not None:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+    from . import seeds
+
+    return seeds.next_seed(window)
+
+
+def find(args: Sequence[Any], kwargs: Any) -> Window | None:
+    """The window that an op belongs to: that of its first tensor on a lazy device."""
+    for argument in (*args, *kwargs.values()):
+        if type(argument) is Leaf:
+            return argument.value.home
+        if isinstance(argument, (list, tuple)):
+            found = find(argument, {})
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,257 @@
+"""torch_xla's debugging variables -> text on stderr or in files, at each compile, launch and step.
+
+PT_XLA_DEBUG, PT_XLA_DEBUG_LEVEL, PT_XLA_DEBUG_FILE; XLA_SAVE_TENSORS_FILE, XLA_SAVE_TENSORS_FMT;
+XLA_METRICS_FILE. Nothing is registered, and so nothing costs, where none of them is set.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from xla_dynamo.backend import metrics as backend_metrics
+from xla_dynamo.compat.recording import metrics
+from xla_dynamo.compat.values.source_location import Place
+
+from . import ir
+
+_COMPILES, _LAUNCHES = 1, 2  # levels of PT_XLA_DEBUG_LEVEL that show them
+_ALL = 100
+
+
+@dataclass(frozen=True)
+class Debugging:
+    """What the variables ask for.
+
+    level: of PT_XLA_DEBUG; 1 shows compiles, 2 launches too. report: its file, None: stderr.
+    graphs, graph_format: where every launched graph goes, as "text", "dot" or "hlo".
+    metrics: where the metrics report of every step goes: a file, "STDERR" or "STDOUT".
+    """
+
+    level: int
+    report: str | None
+    graphs: str | None
+    graph_format: str
+    metrics: str | None
+
+
+def from_environment(environment: Mapping[str, str]) -> Debugging:
+    """Read the variables."""
+    on = environment.get("PT_XLA_DEBUG", "0").lower() not in ("", "0", "false")
+    level = environment.get("PT_XLA_DEBUG_LEVEL") or str(_ALL if on else 0)
+    return Debugging(
+        level=int(level) if level.isdecimal() else _ALL,
+        report=environment.get("PT_XLA_DEBUG_FILE") or None,
+        graphs=environment.get("XLA_SAVE_TENSORS_FILE") or None,
+        graph_format=(environment.get("XLA_SAVE_TENSORS_FMT") or "text").lower(),
+        metrics=environment.get("XLA_METRICS_FILE") or None,
+    )
+
+
+@functools.cache
+def install() -> None:
+    """Register what the environment of this process asks for, once."""
+    from xla_dynamo.compat.device import step_barrier
+
+    asked = from_environment(os.environ)
+    if asked.level >= _COMPILES:
+        metrics.on_compile.append(functools.partial(_show_compile, asked))
+        atexit.register(_show_summary, asked)
+    if asked.level >= _LAUNCHES:
+        metrics.on_launch.append(functools.partial(_show_launch, asked))
+    if asked.graphs:
+        metrics.on_launch.append(functools.partial(_save_graph, asked))
+    if asked.metrics:
+        step_barrier.after_step(functools.partial(write_metrics, asked.metrics, Steps()))
+
+
+def write(target: str | None, text: str) -> None:
+    """Append to a file, or to stderr (None, "STDERR") or stdout ("STDOUT")."""
+    if target in (None, "STDERR", "STDOUT"):
+        print(text, end="", file=sys.stdout if target == "STDOUT" else sys.stderr, flush=True)
+    else:
+        with Path(target).open("a") as file:
+            file.write(text)
+
+
+class Steps:
+    """Numbers of steps from 0."""
+
+    def __init__(self) -> None:
+        self._next = -1
+
+    def __call__(self) -> int:
+        self._next += 1
+        return self._next
+
+
+def write_metrics(target: str, step: Steps) -> None:
+    """Append the metrics report of the next step to a file, stderr or stdout."""
+    from . import metrics_report
+
+    write(target, f"[MetricsData; step={step()}]\n{metrics_report.metrics_report()}\n")
+
+
+def _block(title: str, lines: Sequence[str]) -> str:
+    ruled = ["=" * 80, *lines, "-" * 80, "=" * 80]
+    return "\n" + "".join(f"{title}: {line}\n" for line in ruled)
+
+
+def _graph_lines(window: Any, program: Any) -> list[str]:
+    from xla_dynamo.compat.execution import settings
+
+    name = settings.flag("graph_name")
+    numbers = len(program.inputs) + len(program.scalars) + bool(program.seeds)
+    return [
+        "Graph Info: ",
+        *([f"  Graph Name: {name}"] if name else []),
+        f"  Graph Hash: {graph_hash(window.state, program.results, window)}",
+        f"  Number of Graph Inputs: {numbers}",
+        f"  Number of Graph Outputs: {len(program.results)}",
+        "Python Frame Triggered Execution: ",
+        *(f"  {frame}" for frame in frames()),
+    ]
+
+
+@functools.lru_cache(maxsize=1024)
+def graph_hash(state: Any, results: tuple[int, ...], window: Any) -> str:
+    """The hash of a window that ends at `state`, in hexadecimal digits."""
+    from . import ir_text
+
+    return ir_text.window_hash(window, results).hex()
+
+
+def _show_compile(asked: Debugging, window: Any, program: Any, run: Any) -> None:
+    records = backend_metrics.compiles()
+    why = ["Compilation Reason", f"  {records[-1].reason}"] if records else []
+    lines = ["Compilation Cause", f"  {cause()}", *why, *_graph_lines(window, program)]
+    text = _block("Compilation Analysis", lines)
+    if hasattr(run, "memory"):
+        text += _block("Post Compilation Analysis", _memory_lines(run.memory()))
+    write(asked.report, text)
+
+
+def _memory_lines(memory: Any) -> list[str]:
+    sizes = {
+        "Graph input size": memory.argument_size_in_bytes,
+        "Graph output size": memory.output_size_in_bytes,
+        "Aliased Input size": memory.alias_size_in_bytes,
+        "Intermediate tensor size": memory.temp_size_in_bytes,
+        "Compiled program size": memory.generated_code_size_in_bytes,
+    }
+    return [f"{name}: {size / 2**30:.6f} GB" for name, size in sizes.items()]
+
+
+def _show_launch(asked: Debugging, window: Any, program: Any) -> None:
+    lines = ["Execution Cause", f"  {cause()}", *_graph_lines(window, program)]
+    write(asked.report, _block("Execution Analysis", lines))
+
+
+_SAVED_AS = {"text": ir.print_nodes, "dot": ir.print_dot}
+
+
+def _save_graph(asked: Debugging, window: Any, program: Any) -> None:
+    from . import ir_text
+
+    if asked.graph_format == "hlo":
+        graph = ir_text.window_hlo(window, program.results)
+    else:
+        show = _SAVED_AS.get(asked.graph_format, ir.print_nodes)
+        graph = show(ir.nodes(window, program.results))
+    whole = graph_hash(window.state, program.results, window)
+    roots = ", ".join(f"{whole[:24]}{i:08x}" for i in program.results)
+    lines = ["[ScheduleSyncTensorsGraph]", "TensorsGraphInfo:", *(f"  {f}" for f in frames())]
+    lines += ["", f"Root Hashes: ({roots})", "", "## BEGIN_GRAPH"]
+    lines += [graph, f"Graph Hash: {whole}", "", "## END_GRAPH", "", ""]
+    write(f"{asked.graphs}.{window.device.index}", "\n".join(lines))
+
+
+# The function that asked for the program: (end of its file's name, its name) -> what to call it.
+_ENTER = "torch_xla.compile clear the pending graph prior calling the target function"
+_CAUSES = (
+    ("debug/profiler.py", "__exit__", "torch_xla.sync when exiting a profiler StepTrace region"),
+    ("distributed/parallel_loader.py", "", "torch_xla.sync in parallel loader at step end"),
+    ("torch_xla/_step.py", "scope", "torch_xla.compile"),
+    ("core/dynamo_bridge.py", "", "dynamo is executing a compiled program"),
+    ("compat/execute.py", "arrays_of", "torch_xla.sync when dynamo processing input graphs"),
+    ("compat/barrier.py", "mark_step", "user torch_xla.sync"),
+    ("compat/barrier.py", "sync", "user torch_xla.sync"),
+)
+
+
+def cause() -> str:
+    """Why the caller's window is launched now, in torch_xla's words."""
+    stack = _stack()
+    for file, function, words in _CAUSES:
+        for position, (code, _) in enumerate(stack):
+            if code.co_filename.endswith(file) and code.co_name.startswith(function):
+                entering = any(c.co_name == "__enter__" for c, _ in stack[position:][:2])
+                return _ENTER if entering and words == "torch_xla.compile" else words
+    return "most likely user code trying to access tensor value before torch_xla.sync"
+
+
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
+_PUBLIC = str(Path(__file__).parents[1] / "torch_xla") + os.sep
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_IMPORT = "<frozen "
+
+
+def frames() -> list[str]:
+    """The user's frames and the API that they called, innermost first: "function (file:line)"."""
+    return [
+        f"{code.co_name} ({code.co_filename}:{line})"
+        for code, line in _stack()
+        if _is_users(code.co_filename)
+    ]
+
+
+def _is_users(file: str) -> bool:
+    if file.startswith(_PACKAGE):
+        return file.startswith(_PUBLIC)
+    return not file.startswith((_TORCH, _IMPORT))
+
+
+def _stack() -> list[Place]:
+    """The lines that are being run, innermost first: frames would keep tensors alive."""
+    found: list[Place] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+_WARM_UP = 10  # steps in which compiling is expected
+_OFTEN = 0.5  # times a step
+
+
+def summary() -> list[str]:
+    """What a run did too often, and the ops that ran on the CPU, in torch_xla's words."""
+    from . import metrics_report
+
+    lines = []
+    steps = metrics_report.counter_value("MarkStep") or 0
+    for name in ("CompileTime", "TransferFromDeviceTime"):
+        data = metrics_report.metric_data(name)
+        if data is not None and steps > _WARM_UP and data[0] > _OFTEN * steps:
+            lines.append(f"{name} too frequent: {data[0]} counts during {steps} steps")
+    ops = [op for op in metrics_report.executed_fallback_ops() if op != "aten::_local_scalar_dense"]
+    if ops:
+        lines.append(
+            f"Op(s) not lowered: {', '.join(ops)}, Please open a GitHub issue with the above op "
+            "lowering requests."
+        )
+    return [f"pt-xla-profiler: {line}" for line in lines]
+
+
+def _show_summary(asked: Debugging) -> None:
+    write(asked.report, "".join(f"{line}\n" for line in summary()))

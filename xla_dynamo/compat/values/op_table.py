@@ -1,0 +1,69 @@
+"""aten op -> what recording it takes: one `Op` for each overload, made at first sight.
+
+The table of handlers is filled by the modules that define them; an op without one is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+
+from .scalar_inputs import SCALARS
+
+aten = torch.ops.aten
+
+# op, args, kwargs -> result, for ops that are not simply recorded.
+Handler = Callable[["Op", Any, Any], Any]
+
+
+class Op:
+    """One aten overload as the recorder sees it.
+
+    handler: what to call instead of recording.
+    scalars: positions (or names) of arguments whose numbers are inputs of the window.
+    random: whether it draws from the device's generator.
+    """
+
+    __slots__ = ("func", "handler", "name", "random", "scalars")
+
+    def __init__(
+        self, func: Any, handler: Handler | None, scalars: Collection[int | str], random: bool
+    ) -> None:
+        self.func = func
+        self.name = str(func)
+        self.handler = handler
+        self.scalars = scalars
+        self.random = random
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+HANDLERS: dict[Any, Handler] = {}
+
+# By id: an OpOverload hashes in Python, and lives for ever.
+OPS: dict[int, Op] = {}
+
+
+def handles(*funcs: Any) -> Callable[[Handler], Handler]:
+    """Register the decorated function as what is called instead of recording `funcs`."""
+
+    def register(handler: Handler) -> Handler:
+        for func in funcs:
+            HANDLERS[func] = handler
+            OPS.pop(id(func), None)
+        return handler
+
+    return register
+
+
+def describe(func: Any) -> Op:
+    """The `Op` of an overload."""
+    found = OPS.get(id(func))
+    if found is None:
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        found = Op(func, HANDLERS.get(func), SCALARS.get(func, ()), random)
+        OPS[id(func)] = found
+    return found

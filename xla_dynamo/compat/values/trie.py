@@ -1,0 +1,169 @@
+"""The trie of ops that windows walk: states, and what stands for arguments on its edges.
+
+An edge is the key of an op: the op, then for each argument the `Ref` of a value, a `Token`, or the
+argument itself where it is its own best name (ints, strings, dtypes; lists are tuples).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+from .op_table import Op
+from .source_location import Place
+from .values import Meta, Ref
+
+# What an op gives: a Meta for a tensor, None, or a list or tuple of those.
+Outputs = Any
+
+
+class Number:
+    """In an op's arguments: the number that is scalar input `index` of the window."""
+
+    __slots__ = ("dtype", "index")
+
+    def __init__(self, index: int, dtype: torch.dtype | type) -> None:
+        self.index = index
+        self.dtype = dtype  # of a 0-d CPU tensor, or int or float
+
+    def __repr__(self) -> str:
+        return f"scalar{self.index}"
+
+
+class State:
+    """A node of the trie: the op that led here, and what can follow.
+
+    key: the edge that leads here: the op and what stands for its arguments, of which the first
+        `positional` are not named.
+    scalars: how many numbers the window had collected before this op.
+    place: the user's line that first recorded it.
+    programs: what runs the window that ends here, by which results live and inputs die.
+    """
+
+    __slots__ = (
+        "children", "first", "first_key", "key", "outputs", "parent", "place", "positional",
+        "programs", "scalars",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        parent: State | None,
+        key: tuple[Any, ...],
+        positional: int,
+        scalars: int,
+        outputs: Outputs,
+        place: Place | None,
+    ) -> None:
+        self.parent = parent
+        self.key = key
+        self.positional = positional
+        self.scalars = scalars
+        self.outputs = outputs
+        self.place = place
+        self.first_key: Any = None  # most states have one child: compare before hashing
+        self.first: State | None = None
+        self.children: dict[Any, State] = {}
+        self.programs: dict[Any, Any] = {}
+
+    @property
+    def op(self) -> Op:
+        return self.key[0]
+
+    @property
+    def args(self) -> list[Any]:
+        """The positional arguments: `Ref`s for values, `Number`s for scalar inputs."""
+        return self._arguments()[0]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        return self._arguments()[1]
+
+    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        places = itertools.count(self.scalars)
+
+        def value_of(item: Any) -> Any:
+            if type(item) is tuple:
+                return [value_of(part) for part in item]
+            if type(item) is Token:
+                return Number(next(places), item.value) if item.number else item.value
+            return item
+
+        split = 1 + self.positional
+        args = [value_of(item) for item in self.key[1:split]]
+        named = self.key[split:]
+        return args, {
+            name: value_of(item) for name, item in zip(named[::2], named[1::2], strict=True)
+        }
+
+    def path(self) -> list[State]:
+        """The states from the first op of the window to this one."""
+        states: list[State] = []
+        state: State | None = self
+        while state is not None and state.parent is not None:
+            states.append(state)
+            state = state.parent
+        return states[::-1]
+
+
+class Token:
+    """What stands in a key for a number of the window, or for a constant that would equal another.
+
+    value: the constant, or of a number its dtype, or int or float.
+    """
+
+    __slots__ = ("number", "value")
+
+    def __init__(self, value: Any, number: bool = False) -> None:
+        self.value = value
+        self.number = number
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+TRUE, FALSE = Token(True), Token(False)
+FLOAT, INT = Token(float, number=True), Token(int, number=True)
+_constants: dict[str, Token] = {}  # 1.0 == 1 == True, and -0.0 == 0.0
+_zero_dim: dict[torch.dtype, Token] = {}
+
+
+def constant(value: complex) -> Token:
+    """What stands for a number that is part of the program."""
+    text = repr(value)
+    return _constants.get(text) or _constants.setdefault(text, Token(value))
+
+
+def zero_dim(dtype: torch.dtype) -> Token:
+    """What stands for a 0-d CPU tensor, whose value is an input of the window."""
+    return _zero_dim.get(dtype) or _zero_dim.setdefault(dtype, Token(dtype, number=True))
+
+
+def numbers_in(key: tuple[Any, ...]) -> int:
+    """How many numbers of the window an op takes."""
+    count = 0
+    for item in key:
+        if type(item) is Token:
+            count += item.number
+        elif type(item) is tuple:
+            count += numbers_in(item)
+    return count
+
+
+def inputs_in(key: tuple[Any, ...]) -> list[int]:
+    """Which inputs of the window an op takes."""
+    found: list[int] = []
+    for item in key:
+        if type(item) is Ref and item.meta is not None:
+            found.append(item.index)
+        elif type(item) is tuple:
+            found.extend(inputs_in(item))
+    return found
+
+
+def metas_in(outputs: Outputs) -> list[Meta]:
+    """The metas of the tensors that an op gives, in order."""
+    if outputs is None or type(outputs) is Meta:
+        return [] if outputs is None else [outputs]
+    return [meta for output in outputs for meta in metas_in(output)]

@@ -1,0 +1,52 @@
+"""A tensor of a form that XLA has not (sparse, quantized) -> an error that says so, and where.
+
+XLA's arrays are dense, and of the dtypes that backend.lowering.dtypes lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.errors import UnsupportedOp
+
+from .source_location import user_place
+
+_SPARSE = (
+    torch.sparse_coo,
+    torch.sparse_csr,
+    torch.sparse_csc,
+    torch.sparse_bsr,
+    torch.sparse_bsc,
+)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether an xla device can hold such a tensor."""
+    return tensor.layout is torch.strided and dtypes.is_supported(tensor.dtype)
+
+
+def refuse(layout: torch.layout, dtype: torch.dtype, func: Any = None) -> UnsupportedOp:
+    """The error for a tensor of such a form, which `func` gives, or a user wants on a device."""
+    from xla_dynamo.compat.execution import recompile_reason  # it imports what imports this
+
+    kind = str(dtype if layout is torch.strided else layout).removeprefix("torch.")
+    whose = "" if func is None else f"{recompile_reason.op_name(func)}: "
+    why = "XLA has no such dtype" if layout is torch.strided else "XLA's arrays are dense"
+    return UnsupportedOp(
+        f"{whose}a {kind} tensor cannot be on an xla device: {why}. {_remedy(layout)} "
+        f"(at {recompile_reason.where(user_place())})"
+    )
+
+
+def _remedy(layout: torch.layout) -> str:
+    if layout in _SPARSE:
+        return (
+            "Keep it on the CPU (x.cpu() before the op, for one that makes it), or move "
+            "x.to_dense(); an embedding's gradient is dense with sparse=False."
+        )
+    if layout is torch.strided:
+        return "Convert it to a dtype that XLA has before it is moved (x.dequantize(), x.float())."
+    return "Convert it with x.to_dense() on the CPU."

@@ -1,0 +1,215 @@
+"""What a lazy tensor stands for: a `Value`, pending in its device's window or held as an array.
+
+    torch.Tensor (plain, what users hold) -> functional wrapper (C++) -> Leaf -> Value -> array
+
+`Leaf` is the tensor subclass that PyTorch's functionalization wraps; all it has is its `Value`.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import functionalization
+
+if TYPE_CHECKING:
+    from xla_dynamo.compat.recording.trace import Window
+
+Array = Any
+
+naming = threading.Lock()  # held where names are made: windows of several threads share them
+
+
+class Ref:
+    """The name of a value inside one window: input or result number `index`.
+
+    Refs are interned, so that comparing two windows compares identities.
+    """
+
+    __slots__ = ("index", "meta")
+
+    def __init__(self, index: int, meta: Meta | None) -> None:
+        self.index = index
+        self.meta = meta  # of an input; the meta of a result is its op's business
+
+    def __repr__(self) -> str:
+        return f"%{self.index}" if self.meta is None else f"%arg{self.index}"
+
+
+class Meta:
+    """Shape, dtype and strides of a value, one object for each triple: compare with `is`.
+
+    strides: those of eager PyTorch, by which it tells what is a view from what is a copy; None if
+    they are row-major. Arrays of a device have none.
+    """
+
+    __slots__ = ("dtype", "inputs", "shape", "strides")
+
+    def __init__(
+        self, shape: torch.Size, dtype: torch.dtype, strides: tuple[int, ...] | None
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = strides
+        self.inputs: list[Ref] = []  # the k-th input of a window, if it has this meta
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The strides, also where they are row-major."""
+        return self.strides or row_major(self.shape)
+
+    def input(self, index: int) -> Ref:
+        """The name of input `index` of a window."""
+        inputs = self.inputs
+        if len(inputs) <= index:
+            with naming:
+                while len(inputs) <= index:
+                    inputs.append(Ref(len(inputs), self))
+        return inputs[index]
+
+    def __repr__(self) -> str:
+        text = f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
+        return text if self.strides is None else f"{text} with strides {self.strides}"
+
+
+_metas: dict[tuple[torch.Size, torch.dtype, tuple[int, ...] | None], Meta] = {}
+
+
+def meta(shape: torch.Size, dtype: torch.dtype, strides: Sequence[int] | None = None) -> Meta:
+    """The one `Meta` of this shape and dtype, and of these strides: row-major, if not given."""
+    own = None if strides is None or row_major(shape) == tuple(strides) else tuple(strides)
+    key = shape, dtype, own
+    return _metas.get(key) or _metas.setdefault(key, Meta(shape, dtype, own))
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """The `Meta` of a tensor like this one."""
+    return meta(torch.Size(tensor.shape), tensor.dtype, tensor.stride())
+
+
+def blank(of: Meta) -> torch.Tensor:
+    """A tensor of a meta on the device "meta", where eager's kernels tell strides alone."""
+    return torch.empty_strided(of.shape, of.layout, dtype=of.dtype, device="meta")
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why values were never computed: the error of an op, without frames, and who raised it."""
+
+    error: Exception
+    note: str
+
+    def again(self) -> Exception:
+        """The error as a new exception, to be raised."""
+        made = copy.copy(self.error)
+        made.__dict__["__notes__"] = [*self.error.__dict__.get("__notes__", ()), self.note]
+        return made
+
+
+class Value:
+    """One tensor value on one device.
+
+    ref: its name in the window whose stamp is `stamp`; or why it has no value.
+    array: the device array, once it is computed (or being computed).
+    A value with neither is what torch.empty gives: not yet anything.
+    """
+
+    __slots__ = ("array", "home", "meta", "ref", "stamp")
+
+    def __init__(
+        self,
+        meta: Meta,
+        home: Window,
+        ref: Ref | Failure | None = None,
+        stamp: object = None,
+        array: Array = None,
+    ) -> None:
+        self.meta = meta
+        self.home = home
+        self.ref = ref
+        self.stamp = stamp
+        self.array = array
+
+
+_wrapper = functionalization.wrapper_subclass
+
+
+class Leaf(torch.Tensor):
+    """What functionalization hands to `__torch_dispatch__`: functional aten ops only."""
+
+    __slots__ = ("value",)
+    value: Value
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # pyright: ignore
+
+    @classmethod
+    def __torch_dispatch__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise RuntimeError("the lazy device is not installed: import xla_dynamo.compat")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Leaf({self.value.meta})"
+
+
+def leaf(value: Value) -> Leaf:
+    """A new leaf for `value`."""
+    meta = value.meta
+    made = _wrapper(Leaf, meta.shape, meta.strides, dtype=meta.dtype, device=value.home.device)
+    made.value = value
+    return made
+
+
+def restrided(value: Value, wanted: Meta) -> Value:
+    """`value`, with the strides of `wanted`."""
+    return value if value.meta is wanted else value.home.restride(value, wanted)
+
+
+def tensor(value: Value) -> torch.Tensor:
+    """A new plain torch.Tensor, on the value's device, for `value`."""
+    return functionalization.wrapped(leaf(value))
+
+
+def leaf_of(tensor: torch.Tensor) -> Leaf | None:
+    """The leaf below a tensor of the lazy device, pending writes through views applied."""
+    if type(tensor) is Leaf:
+        return tensor
+    if not functionalization.is_functional(tensor):
+        return None
+    functionalization.sync(tensor)
+    inner = functionalization.unwrapped(tensor)
+    return inner if type(inner) is Leaf else None
+
+
+def value_of(tensor: torch.Tensor) -> Value:
+    """The value of a tensor of the lazy device.
+
+    Raises:
+        TypeError: it is a tensor of another device.
+    """
+    found = leaf_of(tensor)
+    if found is None:
+        raise TypeError(f"expected a tensor on an xla device, got one on {tensor.device}")
+    return found.value
+
+
+def restride(tensor: torch.Tensor, strides: Sequence[int]) -> None:
+    """Give a tensor that was written to its strides again: functionalization takes the result's."""
+    own = value_of(tensor)
+    wanted = meta(own.meta.shape, own.meta.dtype, strides)
+    functionalization.replace(tensor, leaf(own.home.restride(own, wanted)))
+    functionalization.commit(tensor)
+    functionalization.sync(tensor)
