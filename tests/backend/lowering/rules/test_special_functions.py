@@ -9,7 +9,7 @@ import pytest
 import torch
 from rule_harness import check, run, to_torch
 
-from xla_dynamo.backend.lowering.rules import orthogonal_polynomials, special_functions
+from xla_dynamo.backend.lowering.rules import special_functions
 
 aten = torch.ops.aten
 NAN, INF = float("nan"), float("inf")
@@ -100,18 +100,6 @@ def test_multivariate_gamma() -> None:
     check(aten.mvlgamma.default, torch.arange(3, 8), 2)
 
 
-@pytest.mark.parametrize("name", sorted(orthogonal_polynomials._FAMILIES))
-def test_polynomials(name: str) -> None:
-    x = torch.linspace(-1.5, 1.5, 13, dtype=torch.float64)[:, None]
-    n = torch.arange(-1, 10)
-    packet = getattr(aten, f"special_{name}")
-    check(packet.default, x, n)
-    check(packet.x_scalar, 0.3, n.double())
-    check(packet.n_scalar, x.float(), 3)
-    if name.startswith("chebyshev"):
-        check(getattr(aten, f"special_shifted_{name}").default, x, n)
-
-
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 4e-6), (torch.float64, 1e-12)])
 def test_lgamma_next_to_its_zeros(dtype: torch.dtype, rtol: float) -> None:
     """Its digits there, not only those of the terms that cancel; 0 at 1 and 2."""
@@ -127,16 +115,6 @@ def test_zeta_of_what_underflows() -> None:
     q = torch.tensor([1.0, 2, 3, 8, 1e10])
     close(run(aten.special_zeta.default, s, q), torch.special.zeta(s, q), atol=1e-37, rtol=2e-6)
     check(aten.special_zeta.default, s.double(), q.double())
-
-
-@pytest.mark.parametrize(
-    ("op", "x"),
-    [(aten.special_legendre_polynomial_p, 1.0), (aten.special_laguerre_polynomial_l, 0.0)],
-    ids=str,
-)
-def test_polynomials_that_are_1_at_every_degree(op: Any, x: float) -> None:
-    ones = run(op.default, torch.full((101,), x), torch.arange(101.0))
-    assert to_torch(ones).eq(1).all()
 
 
 def close(array: jax.Array, expected: torch.Tensor, atol: float, rtol: float) -> None:

@@ -2,7 +2,8 @@
 
 To find where an op is lowered, search this folder for its aten name. To add one, write a function
 of JAX arrays in the file of its family and decorate it with `@lower(aten.name.overload)`.
-Importing this package imports every family, which fills `registry.RULES`.
+Ops that hardly any model uses are in `rare/`. Importing this package imports every family, which
+fills `registry.RULES`.
 """
 
 from __future__ import annotations
@@ -12,5 +13,5 @@ import pkgutil
 
 import xla_dynamo.backend.ops  # noqa: F401  (some families lower its ops)
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)

@@ -13,7 +13,7 @@ from opinfo_rules import check_samples
 from rule_harness import check, run
 
 from xla_dynamo.backend.lowering.registry import Unsupported
-from xla_dynamo.backend.lowering.rules import bessel
+from xla_dynamo.backend.lowering.rules.rare import bessel
 
 aten = torch.ops.aten
 OPS = sorted(bessel.FUNCTIONS, key=str)

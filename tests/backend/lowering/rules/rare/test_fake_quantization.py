@@ -6,7 +6,7 @@ import pytest
 import torch
 from rule_harness import check
 
-import xla_dynamo.backend.lowering.rules.fake_quantization  # noqa: F401
+import xla_dynamo.backend.lowering.rules.rare.fake_quantization  # noqa: F401
 
 aten = torch.ops.aten
 RANGE = (-20, 25)

@@ -7,7 +7,7 @@ import torch
 from opinfo_rules import check_samples
 from rule_harness import check
 
-from xla_dynamo.backend.lowering.rules import linear_cross_entropy  # noqa: F401  (has the ops)
+from xla_dynamo.backend.lowering.rules.rare import linear_cross_entropy  # noqa: F401  (has the ops)
 
 torch_nn = torch.ops.torch_nn
 

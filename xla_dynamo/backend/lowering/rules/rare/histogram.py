@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from xla_dynamo.backend.lowering.registry import lower
-
-from .searching import searchsorted
+from xla_dynamo.backend.lowering.rules.searching import searchsorted
 
 aten = torch.ops.aten
 

@@ -16,8 +16,7 @@ import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering.registry import lower
-
-from ._promotion import compute
+from xla_dynamo.backend.lowering.rules._promotion import compute
 
 aten = torch.ops.aten
 

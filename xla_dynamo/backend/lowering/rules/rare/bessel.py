@@ -22,8 +22,7 @@ import numpy as np
 import torch
 
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
-
-from ._promotion import compute
+from xla_dynamo.backend.lowering.rules._promotion import compute
 
 aten = torch.ops.aten
 

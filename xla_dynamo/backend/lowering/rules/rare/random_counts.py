@@ -16,8 +16,7 @@ from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower, lower_random
-
-from .dropout import refuse_generator
+from xla_dynamo.backend.lowering.rules.dropout import refuse_generator
 
 aten = torch.ops.aten
 

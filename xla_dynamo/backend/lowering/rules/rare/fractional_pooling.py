@@ -16,8 +16,7 @@ import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering.registry import lower
-
-from .max_pooling import scatter_by_index
+from xla_dynamo.backend.lowering.rules.max_pooling import scatter_by_index
 
 aten = torch.ops.aten
 
