@@ -1,4 +1,4 @@
-"""Programs -> what they print, each in a Python process of its own."""
+"""Programs -> what they print, each in a Python process of its own; calls, each in a thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def python(code: str, *, fails: bool = False, **environment: str) -> str:
@@ -29,3 +32,23 @@ def run(*arguments: str, fails: bool = False, cwd: Path | None = None, **environ
     )
     assert (done.returncode != 0) == fails, f"exit code {done.returncode}\n{done.stdout}"
     return done.stdout
+
+
+def run_in_threads(calls: list[Callable[[], Any]]) -> list[Any]:
+    """The results of the calls, begun at once in a thread each."""
+    results: list[Any] = [None] * len(calls)
+    barrier = threading.Barrier(len(calls))
+
+    def body(index: int) -> None:
+        barrier.wait()
+        try:
+            results[index] = calls[index]()
+        except BaseException as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=body, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results

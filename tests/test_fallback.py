@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from eager import assert_same, fallbacks
 from torch import Tensor
 
 import xla_dynamo
+from tests.like_eager.compiled import assert_same, fallbacks
 
 
 @torch.library.custom_op("xla_dynamo_test::twice", mutates_args=(), device_types="cpu")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from eager import assert_like_eager
 from torch import Tensor, nn
+
+from tests.like_eager.compiled import assert_like_eager
 
 
 def images() -> Tensor:

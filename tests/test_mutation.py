@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from eager import assert_like_eager, assert_same, fallbacks
 from torch import Tensor, nn
+
+from tests.like_eager.compiled import assert_like_eager, assert_same, fallbacks
 
 
 def matrix(requires_grad: bool = False) -> Tensor:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from eager import assert_like_eager, assert_same, fallbacks
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
+from tests.like_eager.compiled import assert_like_eager, assert_same, fallbacks
+from tests.programs import run_in_threads
 
 Pair = namedtuple("Pair", ["first", "second"])
 
@@ -145,26 +145,6 @@ def test_modules_and_methods() -> None:
     assert_same(torch.compile(model.loss, backend="xla")(x), expected)
     model.inner.compile(backend="xla")
     assert_same(model.loss(x), expected)
-
-
-def run_in_threads(calls: list[Callable[[], Any]]) -> list[Any]:
-    """The results of the calls, begun at once in a thread each."""
-    results: list[Any] = [None] * len(calls)
-    barrier = threading.Barrier(len(calls))
-
-    def body(index: int) -> None:
-        barrier.wait()
-        try:
-            results[index] = calls[index]()
-        except BaseException as error:
-            results[index] = error
-
-    threads = [threading.Thread(target=body, args=(i,)) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 def test_one_model_in_many_threads() -> None:

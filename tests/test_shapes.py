@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from eager import assert_same, fallbacks
-from test_semantics import run_in_threads
 from torch import Tensor, nn
 from torch._dynamo.utils import counters as dynamo_counters
 
 import xla_dynamo
+from tests.like_eager.compiled import assert_same, fallbacks
+from tests.programs import run_in_threads
 
 
 @pytest.fixture(autouse=True)

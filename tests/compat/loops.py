@@ -12,9 +12,8 @@ import torch_xla.core.xla_model as xm
 from torch import Tensor, nn
 
 import xla_dynamo
+from tests.like_eager.lazy import XLA
 from xla_dynamo.compat.recording import metrics
-
-from .lockstep import XLA
 
 Batch = tuple[Tensor, ...]
 # The gradients are there: what to do with them.

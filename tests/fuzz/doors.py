@@ -6,11 +6,13 @@ import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from tests.like_eager.compiled import door as compiled_by
+from tests.like_eager.lazy import forget_pending
 
 from .program import Program, differentiable, weights
 
@@ -58,21 +60,17 @@ def compiled(backend: str, *, dynamic: bool) -> Door:
     """All programs in one function under torch.compile, sizes as symbols where `dynamic`."""
 
     def door(programs: Sequence[Program]) -> list[Seen]:
-        torch.compiler.reset()
-        compiler = partial(torch.compile, backend=backend, dynamic=dynamic)
-        return _run(programs, "cpu", compiler)
+        return _run(programs, "cpu", compiled_by(backend, dynamic=dynamic))
 
     return door
 
 
 def lazy(programs: Sequence[Program]) -> list[Seen]:
     """All programs in one window of the device xla:0."""
-    from xla_dynamo.compat.device import register
-
     try:
         return _run(programs, "xla:0")
     except Exception:
-        register._windows.clear()  # what could not run would be tried again with what comes next
+        forget_pending()
         raise
 
 

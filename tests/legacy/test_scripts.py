@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from programs import run
+from tests.programs import run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 

@@ -12,7 +12,8 @@ import re
 from pathlib import Path
 
 import pytest
-from programs import run
+
+from tests.programs import run
 
 HERE = Path(__file__).parent
 TRANSLATED, DOCUMENTATION = "seed_001", "seed_004"

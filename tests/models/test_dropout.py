@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
-from models.training import OPTIMIZERS, build, expect_executables, train
-from models.zoo import ZOO
 from torch import Tensor
 from torch.nn import functional as F
+
+from tests.models.training import OPTIMIZERS, build, expect_executables, train
+from tests.models.zoo import ZOO
 
 # Transformers drop in the same places: of those of transformers, one is enough for `make test`.
 SLOW = {"hf_gpt2", "hf_llama", "hf_t5", "hf_vit"}

@@ -7,9 +7,10 @@ import copy
 import pytest
 import torch
 import transformers
-from models import hugging_face
-from models.training import build, expect_executables
-from models.zoo import ZOO
+
+from tests.models import hugging_face
+from tests.models.training import build, expect_executables
+from tests.models.zoo import ZOO
 
 DECODERS = {"gpt2": hugging_face.gpt2_model, "llama": hugging_face.llama_model}
 

@@ -10,9 +10,10 @@ import copy
 
 import pytest
 import torch
-from models.training import OPTIMIZERS, Run, build, expect_executables, train, train_both
-from models.zoo import ZOO
 from torch import Tensor
+
+from tests.models.training import OPTIMIZERS, Run, build, expect_executables, train, train_both
+from tests.models.zoo import ZOO
 
 # Relative to a tensor's largest element, after rounding in float64 has passed through a model.
 BOUND = 1e-9

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from eager import fallbacks
 from torch import Tensor, nn
 
 import xla_dynamo
+from tests.like_eager.compiled import fallbacks
 
 from .zoo import Model
 

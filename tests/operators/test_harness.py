@@ -12,10 +12,11 @@ import torch
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils import _pytree as pytree
 
+from tests.like_eager.lazy import Laid
 from tests.operators.accuracy import is_rounding
 from tests.operators.alternatives import check
 from tests.operators.cases import Case, cases, samples, shard
-from tests.operators.doors import Function, _Laid
+from tests.operators.doors import Function
 from tests.operators.pool import Worker
 from tests.operators.randomness import assert_same_distribution
 from tests.operators.sweep import outcome_of
@@ -157,7 +158,7 @@ def test_a_gradient_beyond_rounding_is_wrong(op: str) -> None:
 
 def test_elements_that_share_memory_have_gradients_of_their_own() -> None:
     host, grad = torch.ones(2, 3, requires_grad=True), torch.randn(2, 3)
-    laid = _Laid.apply(host, (1, 0))
+    laid = Laid.apply(host, (1, 0))
     assert isinstance(laid, torch.Tensor)
     assert laid.stride() == (1, 0)
     assert torch.equal(torch.autograd.grad(laid, host, grad)[0], grad)

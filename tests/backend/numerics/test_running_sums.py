@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from eager import assert_same
 from torch import Tensor
 
 import xla_dynamo.compat  # noqa: F401
+from tests.like_eager.compiled import assert_same
 
 PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "of one true": lambda x: torch.ones(1, dtype=torch.bool, device=x.device).expand(4).cumsum(0),

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import swa_utils
 
-from tests.compat.lockstep import XLA
 from tests.compat.loops import barrier, counting
+from tests.like_eager.lazy import XLA
 from xla_dynamo.compat.values.values import Value, value_of
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ import torch
 import torch_xla.core.xla_model as xm
 from torch import Tensor, nn
 
-from tests.compat.lockstep import XLA, assert_same
+from tests.like_eager.lazy import XLA, assert_same
 
 X = torch.arange(6.0).reshape(2, 3)
 

@@ -12,8 +12,8 @@ import torch_xla.core.xla_model as xm
 from torch import Tensor
 
 import xla_dynamo
-from tests.compat.lockstep import XLA, assert_lockstep, assert_same
 from tests.compat.loops import counting
+from tests.like_eager.lazy import XLA, assert_lockstep, assert_same
 
 X = torch.arange(6.0).reshape(2, 3)
 

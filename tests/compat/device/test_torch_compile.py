@@ -11,7 +11,7 @@ import torch_xla.core.xla_model as xm
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.compat.lockstep import XLA, assert_lockstep, assert_same, to_device
+from tests.like_eager.lazy import XLA, assert_lockstep, assert_same, to_device
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.recording import metrics
 from xla_dynamo.compat.values.values import value_of

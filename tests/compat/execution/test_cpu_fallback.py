@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import xla_dynamo
-from tests.compat.lockstep import XLA, assert_lockstep, assert_same
+from tests.like_eager.lazy import XLA, assert_lockstep, assert_same
 from xla_dynamo.compat.recording import metrics
 
 X = torch.tensor([[3.0, 0.0, 1.0], [0.0, 2.0, 3.0]])

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch_xla.core.xla_model as xm
-from programs import python
 from torch import Tensor, nn
 
-from tests.compat.lockstep import XLA, assert_same
+from tests.like_eager.lazy import XLA, assert_same
+from tests.programs import python
 
 X = torch.arange(6.0).reshape(2, 3)
 

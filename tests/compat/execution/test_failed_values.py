@@ -12,12 +12,12 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch_xla.core.xla_model as xm
-from programs import python
 from torch import Tensor, nn
 
 import xla_dynamo
 from tests.compat.failing import REFUSED, Odd, X, both, even, failed
-from tests.compat.lockstep import XLA, assert_same
+from tests.like_eager.lazy import XLA, assert_same
+from tests.programs import python
 from xla_dynamo.compat.execution import settings
 from xla_dynamo.compat.kernels.composites import COMPOSITES
 from xla_dynamo.compat.values.values import value_of

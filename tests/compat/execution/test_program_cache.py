@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch_xla  # noqa: F401
 
-from tests.compat.lockstep import XLA
 from tests.compat.loops import counting
+from tests.like_eager.lazy import XLA
 from xla_dynamo.compat.execution import program_cache
 
 

@@ -8,7 +8,7 @@ import torch_xla.core.xla_model as xm
 from torch import Tensor
 
 from tests.compat.failing import Odd, X, even, failed
-from tests.compat.lockstep import XLA, assert_same
+from tests.like_eager.lazy import XLA, assert_same
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.execution import sync
 

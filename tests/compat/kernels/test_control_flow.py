@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch_xla  # noqa: F401
-from eager import fallbacks
 from torch import Tensor
 from torch._higher_order_ops import map as map_
 from torch._higher_order_ops import scan, while_loop
 
-from tests.compat.lockstep import assert_lockstep
+from tests.like_eager.compiled import fallbacks
+from tests.like_eager.lazy import assert_lockstep
 
 X = torch.arange(6.0).reshape(3, 2)
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {

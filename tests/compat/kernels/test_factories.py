@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch_xla  # noqa: F401
-from programs import python
+
+from tests.programs import python
 
 XLA = torch.device("xla:0")
 

@@ -10,7 +10,7 @@ import torch
 import torch_xla  # noqa: F401
 from torch import Tensor
 
-from tests.compat.lockstep import XLA, assert_same
+from tests.like_eager.lazy import XLA, assert_same
 
 
 def _numbers(device: Any) -> Tensor:

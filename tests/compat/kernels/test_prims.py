@@ -10,7 +10,7 @@ import torch_xla  # noqa: F401
 from torch import Tensor
 
 import xla_dynamo
-from tests.compat.lockstep import assert_lockstep
+from tests.like_eager.lazy import assert_lockstep
 
 prims = torch.ops.prims
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.compat.lockstep import XLA, assert_lockstep, assert_same
+from tests.like_eager.lazy import XLA, assert_lockstep, assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore::xla_dynamo.RecompileWarning")
 

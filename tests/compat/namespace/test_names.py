@@ -6,7 +6,8 @@ import importlib
 import itertools
 
 import pytest
-from compat import names
+
+from tests.compat import names
 
 BY_MODULE = {
     module: list(group)

@@ -8,7 +8,7 @@ import torch_xla  # noqa: F401
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from tests.compat.lockstep import XLA, assert_lockstep, to_device
+from tests.like_eager.lazy import XLA, assert_lockstep, to_device
 
 X = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(3, 4)
 EXACT = {"rtol": 1e-12, "atol": 1e-12}

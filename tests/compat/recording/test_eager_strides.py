@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.compat.lockstep import XLA, assert_lockstep, assert_same
+from tests.like_eager.lazy import XLA, assert_lockstep, assert_same
 
 # Of a column that is a row in memory, with strides (1, 3) where those of its shape are (1, 1).
 OF_A_COLUMN: dict[str, Callable[[Tensor], Tensor]] = {

@@ -11,7 +11,7 @@ import torch_xla  # noqa: F401
 from torch import Tensor
 
 import xla_dynamo
-from tests.compat.lockstep import XLA, assert_lockstep, assert_same
+from tests.like_eager.lazy import XLA, assert_lockstep, assert_same
 
 Make = Callable[[Tensor], Tensor]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from programs import python
+
+from tests.programs import python
 
 
 @pytest.mark.parametrize("devices", [["xla:0", "xla:1"], ["xla:0", "xla:0"]])

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import lr_scheduler as schedulers
 
-from tests.compat.lockstep import XLA
 from tests.compat.loops import assert_trains_alike, train
+from tests.like_eager.lazy import XLA
 from tests.models.attention import Gpt
 from tests.models.zoo import ZOO
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
-from programs import python
 from torch_xla.debug import graph_saver, metrics_saver, model_comparator, profiler
 from torch_xla.distributed.parallel_loader import MpDeviceLoader
 
+from tests.programs import python
 from xla_dynamo.compat.recording import metrics
 from xla_dynamo.compat.reporting import debugging, ir_text
 

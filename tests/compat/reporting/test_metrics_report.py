@@ -9,10 +9,10 @@ import torch
 import torch_xla
 import torch_xla.debug.metrics as met
 import torch_xla.debug.metrics_compare_utils as mcu
-from programs import python
 
 import xla_dynamo
 from tests.compat.measured import data, step
+from tests.programs import python
 from xla_dynamo.compat.reporting.units import show_bytes, show_time
 
 pytestmark = pytest.mark.usefixtures("counted_from_zero")

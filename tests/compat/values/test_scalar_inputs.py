@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.compat.lockstep import assert_lockstep
+from tests.like_eager.lazy import assert_lockstep
 
 OPS: dict[str, Callable[[Tensor], object]] = {
     "floor division": lambda x: x // -2,

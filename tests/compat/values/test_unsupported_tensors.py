@@ -12,7 +12,7 @@ import torch
 import torch_xla  # noqa: F401
 from torch import Tensor
 
-from tests.compat.lockstep import XLA, assert_same
+from tests.like_eager.lazy import XLA, assert_same
 from xla_dynamo.errors import UnsupportedOp
 
 X = torch.eye(3)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from rule_harness import run
 from scipy import stats
 
+from tests.like_eager.rules import run
 from xla_dynamo.backend.lowering import registry
 
 KEY = torch.tensor([0x9E3779B9, 0x7F4A7C15], dtype=torch.uint32)

@@ -6,9 +6,8 @@ from unittest import mock
 
 import pytest
 import torch
-from rounding import check_rounding
-from rule_harness import check, run
 
+from tests.like_eager.rules import check, check_rounding, run
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules import batch_norm
 

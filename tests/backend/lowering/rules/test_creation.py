@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rule_harness import run
 
 import xla_dynamo
+from tests.like_eager.rules import run
 
 aten = torch.ops.aten
 

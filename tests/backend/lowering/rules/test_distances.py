@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rule_harness import check
 
+from tests.like_eager.rules import check
 from xla_dynamo.backend.lowering.rules import distances, weight_norm  # noqa: F401
 
 aten = torch.ops.aten

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rule_harness import check, run
+
+from tests.like_eager.rules import check, run
 
 aten = torch.ops.aten
 DTYPES = [(torch.float32, torch.complex64), (torch.float64, torch.complex128)]

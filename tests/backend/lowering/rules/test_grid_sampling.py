@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import torch
-from rule_harness import check, run
 
+from tests.like_eager.rules import check, run
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules import grid_sampling  # noqa: F401
 

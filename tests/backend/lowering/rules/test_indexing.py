@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from opinfo_rules import check_samples
-from rule_harness import check, run
 
+from tests.like_eager.rules import check, check_samples, run
 from xla_dynamo.backend.lowering.registry import Unsupported
 
 aten = torch.ops.aten

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rounding import check_rounding
-from rule_harness import check, run
 
+from tests.like_eager.rules import check, check_rounding, run
 from xla_dynamo.backend.lowering.rules import layer_norm  # noqa: F401
 
 aten = torch.ops.aten

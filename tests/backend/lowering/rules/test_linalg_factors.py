@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from matrices import DTYPES, LOOSE, agrees, positive, square
-from rule_harness import run
+
+from tests.backend.lowering.rules.matrices import DTYPES, LOOSE, agrees, positive, square
+from tests.like_eager.rules import run
 
 aten = torch.ops.aten
 BATCHES = [(2, 3), (0,)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from matrices import LOOSE, agrees
-from opinfo_rules import check_samples
-from rule_harness import run
+
+from tests.backend.lowering.rules.matrices import LOOSE, agrees
+from tests.like_eager.rules import check_samples, run
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from matrices import DTYPES, agrees, positive, square
-from rule_harness import check, run
 
+from tests.backend.lowering.rules.matrices import DTYPES, agrees, positive, square
+from tests.like_eager.rules import check, run
 from xla_dynamo.backend.lowering.registry import Unsupported
 
 aten = torch.ops.aten

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rounding import check_rounding
-from rule_harness import check
 
 import xla_dynamo.backend.lowering.rules.losses  # noqa: F401
+from tests.like_eager.rules import check, check_rounding
 
 aten = torch.ops.aten
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from rule_harness import check, run
+
+from tests.like_eager.rules import check, run
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32]

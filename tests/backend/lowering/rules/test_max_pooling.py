@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 import torch
-from rule_harness import check
 
+from tests.like_eager.rules import check
 from xla_dynamo.backend.lowering.rules import max_pooling
 
 aten = torch.ops.aten

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rule_harness import check, run
+
+from tests.like_eager.rules import check, run
 
 prims = torch.ops.prims
 

@@ -7,8 +7,8 @@ import itertools
 import jax
 import pytest
 import torch
-from rule_harness import to_jax
 
+from tests.like_eager.rules import to_jax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules import _promotion

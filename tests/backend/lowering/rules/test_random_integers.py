@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from random_draws import assert_frequencies, draw
 from scipy import stats
 
+from tests.backend.lowering.rules.random_draws import assert_frequencies, draw
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules import random_integers
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from jax import lax
-from rule_harness import run
 
+from tests.like_eager.rules import run
 from xla_dynamo.backend.lowering.registry import RULES
 
 ops = torch.ops.xla_dynamo

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from opinfo_rules import check_samples
-from rule_harness import check
+
+from tests.like_eager.rules import check, check_samples
 
 aten = torch.ops.aten
 NAN, INF = float("nan"), float("inf")

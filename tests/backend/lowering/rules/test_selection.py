@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rule_harness import run
+
+from tests.like_eager.rules import run
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64, torch.uint8]

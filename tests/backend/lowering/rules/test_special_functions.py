@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import pytest
 import torch
-from rule_harness import check, run, to_torch
 
+from tests.like_eager.rules import check, run, to_torch
 from xla_dynamo.backend.lowering.rules import special_functions
 
 aten = torch.ops.aten

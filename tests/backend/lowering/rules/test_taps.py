@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import pytest
 import torch
-from rule_harness import check
 
+from tests.like_eager.rules import check
 from xla_dynamo.backend.lowering.rules import _taps
 
 aten = torch.ops.aten

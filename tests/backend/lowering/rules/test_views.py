@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from opinfo_rules import check_samples
-from rule_harness import check, run
+
+from tests.like_eager.rules import check, check_samples, run
 
 aten = torch.ops.aten
 X = torch.arange(60.0).reshape(3, 4, 5)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from eager import fallbacks
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import xla_dynamo.compat
+from tests.like_eager.compiled import fallbacks
 
 INF, NAN = float("inf"), float("nan")
 FLOATS = torch.tensor([[1.5, 0.0, -2.0, 0.0], [0.0, 3.0, 1.5, -0.0], [7.0, 0.0, 0.0, -1.0]])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from eager import assert_like_eager
 from torch import Tensor
 from torch._dynamo.testing import EagerAndRecordGraphs
 
+from tests.like_eager.compiled import assert_like_eager
 from xla_dynamo.backend.passes.dynamo.fuse_addcdiv import restore_scaled_updates
 
 

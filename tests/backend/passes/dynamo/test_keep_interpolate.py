@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from eager import assert_like_eager
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
+from tests.like_eager.compiled import assert_like_eager
 
 MODES = {
     1: ["nearest", "nearest-exact", "linear", "area"],

@@ -7,10 +7,10 @@ from math import nan
 
 import pytest
 import torch
-from eager import assert_like_eager
 from torch import Tensor
 
 import xla_dynamo.compat  # noqa: F401  (the xla device)
+from tests.like_eager.compiled import assert_like_eager
 
 NONE: dict[str, Callable[[Tensor], Tensor]] = {
     "function": lambda x: torch.nansum(x, []),

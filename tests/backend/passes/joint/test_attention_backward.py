@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from eager import fallbacks
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
+from tests.like_eager.compiled import fallbacks
 
 
 def _tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:

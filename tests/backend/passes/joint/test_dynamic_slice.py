@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from eager import assert_like_eager
 from torch import Tensor
 
 import xla_dynamo
+from tests.like_eager.compiled import assert_like_eager
 
 STARTS = [0, 2, 3, -5, -3]
 

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from eager import assert_like_eager
 from torch import Tensor
 
 import xla_dynamo
+from tests.like_eager.compiled import assert_like_eager
 
 INF, NAN = float("inf"), float("nan")
 

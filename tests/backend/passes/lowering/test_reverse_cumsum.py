@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from eager import assert_like_eager
 
 import xla_dynamo
+from tests.like_eager.compiled import assert_like_eager
 
 aten = torch.ops.aten
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch_xla.distributed.data_parallel as dp
 import torch_xla_py.data_parallel as dp2019
-from programs import python
 from torch_xla.distributed.loop_target import nested_target
+
+from tests.programs import python
 
 BATCHES = [(torch.full((2,), float(i)), torch.tensor([i])) for i in range(3)]
 

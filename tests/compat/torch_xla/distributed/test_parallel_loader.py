@@ -13,8 +13,9 @@ import torch
 import torch_xla.debug.metrics as met
 import torch_xla.debug.profiler as xp
 import torch_xla.distributed.parallel_loader as pl
-from programs import python
 from torch.nn.utils.rnn import pack_sequence
+
+from tests.programs import python
 
 XLA = torch.device("xla:0")
 

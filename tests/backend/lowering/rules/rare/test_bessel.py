@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from opinfo_rules import check_samples
-from rule_harness import check, run
 
+from tests.like_eager.rules import check, check_samples, run
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules.rare import bessel
 

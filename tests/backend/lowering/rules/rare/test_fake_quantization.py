@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rule_harness import check
 
 import xla_dynamo.backend.lowering.rules.rare.fake_quantization  # noqa: F401
+from tests.like_eager.rules import check
 
 aten = torch.ops.aten
 RANGE = (-20, 25)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from opinfo_rules import check_samples
-from rule_harness import check
 
+from tests.like_eager.rules import check, check_samples
 from xla_dynamo.backend.lowering.rules.rare import linear_cross_entropy  # noqa: F401  (has the ops)
 
 torch_nn = torch.ops.torch_nn

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from rule_harness import check, run, to_torch
 
+from tests.like_eager.rules import check, run, to_torch
 from xla_dynamo.backend.lowering.rules.rare import orthogonal_polynomials
 
 aten = torch.ops.aten

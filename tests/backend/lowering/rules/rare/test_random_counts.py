@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from random_draws import assert_follows, assert_frequencies, draw
-from rule_harness import run
 from scipy import special, stats
+
+from tests.backend.lowering.rules.random_draws import assert_follows, assert_frequencies, draw
+from tests.like_eager.rules import run
 
 aten = torch.ops.aten
 FLOATS = [torch.float32, torch.float64, torch.bfloat16]

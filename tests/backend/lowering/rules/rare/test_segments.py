@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from opinfo_rules import check_samples
-from rule_harness import check, run
+
+from tests.like_eager.rules import check, check_samples, run
 
 aten = torch.ops.aten
 REDUCTIONS = ["sum", "mean", "max", "min", "prod"]

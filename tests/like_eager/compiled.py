@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,25 @@ from torch.utils import _pytree as pytree
 
 import xla_dynamo
 
+from . import values
+
+# The same structure of the same values; strides and shared memory count too.
+assert_same = partial(values.assert_same, layout=True)
+
 
 def fallbacks() -> dict[str, int]:
     """What ran on the CPU in eager PyTorch since the metrics were reset."""
     return {k: v for k, v in xla_dynamo.counters().items() if k.startswith("fallback")}
+
+
+def door(backend: str = "xla", **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compiles a function by torch.compile, which remembers nothing of what came before."""
+
+    def opened(function: Callable[..., Any]) -> Any:
+        torch.compiler.reset()
+        return torch.compile(function, backend=backend, **options)
+
+    return opened
 
 
 def assert_like_eager(function: Callable[..., Any], *inputs: Any, calls: int = 1) -> None:
@@ -35,30 +51,6 @@ def assert_like_eager(function: Callable[..., Any], *inputs: Any, calls: int = 1
     assert fallbacks() == {}
 
 
-def assert_same(actual: Any, expected: Any) -> None:
-    """The same structure of the same values; tensors agree in all that is visible of them."""
-    flat, spec = pytree.tree_flatten(actual)
-    flat_, spec_ = pytree.tree_flatten(expected)
-    assert spec == spec_
-    for ours, theirs in zip(flat, flat_, strict=True):
-        assert type(ours) is type(theirs)
-        if not isinstance(ours, Tensor):
-            assert ours == theirs
-            continue
-        assert ours.dtype == theirs.dtype
-        assert ours.shape == theirs.shape
-        assert _strides(ours) == _strides(theirs)
-        assert ours.requires_grad == theirs.requires_grad
-        torch.testing.assert_close(ours.detach(), theirs.detach(), equal_nan=True)
-    assert _aliases(flat) == _aliases(flat_)
-
-
-def _strides(tensor: Tensor) -> list[int]:
-    """The strides that mean something: those between elements."""
-    sizes = zip(tensor.stride(), tensor.shape, strict=True)
-    return [stride for stride, size in sizes if size > 1 and tensor.numel()]
-
-
 def _call(
     function: Callable[..., Any], inputs: tuple[Any, ...]
 ) -> tuple[Any, list[tuple[int, int]], list[Tensor | None]]:
@@ -70,19 +62,4 @@ def _call(
     if leaves and sources:
         weights = [torch.linspace(-1, 1, x.numel()).view(x.shape).to(x.dtype) for x in leaves]
         gradients += torch.autograd.grad(leaves, sources, weights, allow_unused=True)
-    return results, _aliases(pytree.tree_leaves((inputs, results))), gradients
-
-
-def _aliases(leaves: list[Any]) -> list[tuple[int, int]]:
-    """The pairs of tensors that share a storage, by position; (i, i) where objects are one."""
-    tensors = [(i, x) for i, x in enumerate(leaves) if isinstance(x, Tensor)]
-    return [
-        (i, i) if x is y else (i, j)
-        for i, x in tensors
-        for j, y in tensors
-        if i < j and x.numel() and _storage(x) == _storage(y)
-    ]
-
-
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return results, values.aliases(pytree.tree_leaves((inputs, results))), gradients

@@ -1,0 +1,149 @@
+"""Run one rule outside the compiler, torch tensors in and out, and compare it with eager.
+
+`check` takes the arguments of one call; `check_samples` those of PyTorch's OpInfo database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import xla_dynamo.backend.lowering.rules  # noqa: F401
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.registry import RULES, Unsupported
+
+
+def to_jax(tensor: torch.Tensor) -> jax.Array:
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        array = tensor.view(torch.int16).numpy().view(dtypes.to_numpy(torch.bfloat16))
+    else:
+        array = tensor.numpy()
+    return jax.numpy.asarray(array)
+
+
+def to_torch(array: jax.Array) -> torch.Tensor:
+    host = np.array(array)
+    if host.dtype == dtypes.to_numpy(torch.bfloat16):
+        return torch.from_numpy(host.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(host)
+
+
+def run(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the rule of `op` computes for these torch arguments, with the rule's own dtypes."""
+    flat, spec = pytree.tree_flatten((args, kwargs))
+    positions = [i for i, leaf in enumerate(flat) if isinstance(leaf, torch.Tensor)]
+
+    def traced(*tensors: jax.Array) -> Any:
+        leaves = list(flat)
+        for position, tensor in zip(positions, tensors, strict=True):
+            leaves[position] = tensor
+        call_args, call_kwargs = pytree.tree_unflatten(leaves, spec)
+        result = RULES[op].function(*call_args, **call_kwargs)
+        return tuple(result) if isinstance(result, (tuple, list)) else result
+
+    with jax.enable_x64(True):
+        result = jax.jit(traced)(*(to_jax(flat[i]) for i in positions))
+        return jax.tree.map(to_torch, result)
+
+
+def _listed(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def check(op: Any, *args: Any, **kwargs: Any) -> None:
+    """Assert that the rule of `op` gives what eager gives: shapes, and values at default bounds."""
+    check_within({}, op, *args, **kwargs)
+
+
+def check_within(bounds: Mapping[torch.dtype, float], op: Any, *args: Any, **kwargs: Any) -> None:
+    """Like `check`, with a bound of the absolute and relative error for results of some dtypes."""
+    wants, gots = _listed(op(*args, **kwargs)), _listed(run(op, *args, **kwargs))
+    for want, got in zip(wants, gots, strict=True):
+        if want is None:
+            continue
+        assert tuple(got.shape) == tuple(want.shape), (op, tuple(got.shape), tuple(want.shape))
+        bound = bounds.get(want.dtype)
+        torch.testing.assert_close(
+            got.to(want.dtype), want.contiguous(), rtol=bound, atol=bound, equal_nan=True
+        )
+
+
+def check_rounding(op: Any, *args: Any, **kwargs: Any) -> None:
+    """Assert that the rule of `op` is about as near to the float64 result as eager is.
+
+    For 16-bit dtypes, where two right answers may round differently.
+    """
+    truths = _listed(op(*_to_double(args), **_to_double(kwargs)))
+    wants, gots = _listed(op(*args, **kwargs)), _listed(run(op, *args, **kwargs))
+    for truth, want, got in zip(truths, wants, gots, strict=True):
+        if got is None:
+            continue
+        assert got.shape == want.shape
+        got = got.to(want.dtype)
+        if not want.dtype.is_floating_point or not want.numel():
+            torch.testing.assert_close(got, want)
+            continue
+        rounding = 4 * max(torch.finfo(want.dtype).eps, 1e-6) * truth.abs().max()
+        bound = 2 * (want.double() - truth).abs().max() + rounding
+        error = (got.double() - truth).abs().max()
+        assert error <= bound, (op, want.dtype, error, bound)
+
+
+def _to_double(args: Any) -> Any:
+    return pytree.tree_map_only(
+        torch.Tensor, lambda t: t.double() if t.dtype.is_floating_point else t, args
+    )
+
+
+class _Recorder(TorchDispatchMode):
+    """Keeps the calls of ops that have rules, with copies of their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op in RULES and not RULES[op].random:
+            clone = lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf  # noqa: E731
+            self.calls.append((op, *pytree.tree_map(clone, (args, kwargs or {}))))
+        return op(*args, **(kwargs or {}))
+
+
+def check_samples(
+    name: str,
+    dtype: torch.dtype,
+    *,
+    variant: str = "",
+    only: tuple[Any, ...] = (),
+    every: int = 1,
+    limit: int = 12,
+) -> int:
+    """Check rules on samples of an OpInfo; returns how many calls were checked.
+
+    Every aten op that eager runs for a sample, and that has a rule, is checked with the arguments
+    with which it ran: an OpInfo reaches the rule of its functional op and of those that it is
+    composed of. Of its samples every `every`-th is taken, at most `limit`. `only` narrows the
+    check to some ops. A call that a rule refuses does not count.
+    """
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    (info,) = (i for i in op_db if (i.name, i.variant_test_name) == (name, variant))
+    checked = 0
+    for sample in list(info.sample_inputs("cpu", dtype))[::every][:limit]:
+        with torch.no_grad(), _Recorder() as recorder:
+            info(sample.input, *sample.args, **sample.kwargs)
+        for op, args, kwargs in recorder.calls:
+            if not only or op in only:
+                try:
+                    check(op, *args, **kwargs)
+                except Unsupported:
+                    continue
+                checked += 1
+    return checked
