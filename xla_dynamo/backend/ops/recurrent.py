@@ -1,40 +1,25 @@
-"""One recurrent layer in one direction as one op, whatever the sequence's length.
+"""Ops for one recurrent layer in one direction, over a whole [time, batch, feature] input.
 
-`xla_dynamo::lstm_layer`, `gru_layer` and `rnn_layer` run over a whole [time, batch, feature] input;
-with `reverse` they run from the last time step to the first. Tracers see single nodes, and their
-gradients are single nodes as well (recurrent_gradients.py). lowering/rules/recurrent.py makes scans
-of them; what is here runs where an op falls back to eager. Next to its results a forward op returns
-its reserve: the gates after activation, and what else its backward would have to compute again.
-Importing this module registers the ops.
+`xla_dynamo::lstm_layer`, `gru_layer` and `rnn_layer` run from the first time step to the last, with
+`reverse` the other way round. Each is one node to tracers, and so is its gradient. The rules in
+lowering/rules/recurrent.py lower them to scans; the bodies here run where an op falls back to
+eager, and the two files correspond function by function. After its results a forward op returns its
+reserve: the gates after activation, and whatever else its backward would have to compute again.
 
 16-bit layers compute in float32; states and gates are rounded where they leave a time step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from .recurrent_backward import (
-    gru_layer_backward,
-    lstm_layer_backward,
-    rnn_layer_backward,
-    times,
-    wide,
-)
-
-_WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
+from torch.library import custom_op, register_autograd
 
 
-@torch.library.custom_op(
-    "xla_dynamo::lstm_layer",
-    mutates_args=(),
-    schema=f"(Tensor x, Tensor h0, Tensor c0, {_WEIGHTS}, Tensor? w_hr, bool reverse) "
-    "-> (Tensor out, Tensor h_n, Tensor c_n, Tensor gates, Tensor cells)",
-)
-def lstm_layer(
+def lstm(
     x: Tensor,
     h0: Tensor,
     c0: Tensor,
@@ -44,29 +29,25 @@ def lstm_layer(
     b_hh: Tensor | None,
     w_hr: Tensor | None,
     reverse: bool,
-) -> tuple[Tensor, ...]:
-    """Gates are i, f, g, o; `cells` holds the cell state that enters each step."""
-    projected, steps = _project(x, w_ih, b_ih, b_hh), x.shape[0]
-    outs, gates, cells = ([x.new_empty(0)] * steps for _ in range(3))
-    h, c = h0, wide(c0)
-    for t in times(steps, reverse):
-        i, f, g, o = (wide(projected[t]) + wide(h) @ wide(w_hh).T).chunk(4, -1)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """out, h_n, c_n; the gates i, f, g, o of each step, and the cell state that enters it."""
+
+    def step(carry: tuple[Tensor, ...], projected: Tensor) -> tuple:
+        h, c = carry
+        i, f, g, o = (_wide(projected) + _rows_times(h, w_hh)).chunk(4, -1)
         i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-        gates[t], cells[t] = torch.cat([i, f, g, o], -1).to(x.dtype), c.to(c0.dtype, copy=True)
-        c = f * c + i * g
+        gates = torch.cat([i, f, g, o], -1).to(x.dtype)
+        entering, c = c.to(c0.dtype), f * c + i * g
         h = (o * c.tanh()).to(x.dtype)
-        h = h if w_hr is None else (wide(h) @ wide(w_hr).T).to(x.dtype)
-        outs[t] = h
-    return torch.stack(outs), h.clone(), c.to(c0.dtype), torch.stack(gates), torch.stack(cells)
+        h = h if w_hr is None else _rows_times(h, w_hr).to(x.dtype)
+        return (h, c), (h, gates, entering)
+
+    projected = _project(x, w_ih, b_ih, b_hh)
+    (h, c), (out, gates, cells) = _scan(step, (h0, _wide(c0)), projected, reverse)
+    return out, h, c.to(c0.dtype), gates, cells
 
 
-@torch.library.custom_op(
-    "xla_dynamo::gru_layer",
-    mutates_args=(),
-    schema=f"(Tensor x, Tensor h0, {_WEIGHTS}, bool reverse) "
-    "-> (Tensor out, Tensor h_n, Tensor gates)",
-)
-def gru_layer(
+def gru(
     x: Tensor,
     h0: Tensor,
     w_ih: Tensor,
@@ -74,28 +55,26 @@ def gru_layer(
     b_ih: Tensor | None,
     b_hh: Tensor | None,
     reverse: bool,
-) -> tuple[Tensor, ...]:
-    """Gates are r, z, n, and the hidden state's part of n before r scales it."""
-    projected, steps = _project(x, w_ih, b_ih, None), x.shape[0]
-    outs, gates = ([x.new_empty(0)] * steps for _ in range(2))
-    h = h0
-    for t in times(steps, reverse):
-        recurrent = wide(h) @ wide(w_hh).T + (0 if b_hh is None else wide(b_hh))
-        (xr, xz, xn), (hr, hz, hn) = wide(projected[t]).chunk(3, -1), recurrent.chunk(3, -1)
+) -> tuple[Tensor, Tensor, Tensor]:
+    """out, h_n; the gates r, z, n of each step, and n's hidden part before r scales it."""
+
+    def step(carry: tuple[Tensor, ...], projected: Tensor) -> tuple:
+        (h,) = carry
+        recurrent = _rows_times(h, w_hh)
+        recurrent = recurrent if b_hh is None else recurrent + _wide(b_hh)
+        xr, xz, xn = _wide(projected).chunk(3, -1)
+        hr, hz, hn = recurrent.chunk(3, -1)
         r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
         n = (xn + r * hn).tanh()
-        h = (n + z * (wide(h) - n)).to(x.dtype)
-        outs[t], gates[t] = h, torch.cat([r, z, n, hn], -1).to(x.dtype)
-    return torch.stack(outs), h.clone(), torch.stack(gates)
+        h = (n + z * (_wide(h) - n)).to(x.dtype)
+        return (h,), (h, torch.cat([r, z, n, hn], -1).to(x.dtype))
+
+    projected = _project(x, w_ih, b_ih, None)
+    (h,), (out, gates) = _scan(step, (h0,), projected, reverse)
+    return out, h, gates
 
 
-@torch.library.custom_op(
-    "xla_dynamo::rnn_layer",
-    mutates_args=(),
-    schema=f"(Tensor x, Tensor h0, {_WEIGHTS}, bool relu, bool reverse) "
-    "-> (Tensor out, Tensor h_n)",
-)
-def rnn_layer(
+def rnn(
     x: Tensor,
     h0: Tensor,
     w_ih: Tensor,
@@ -104,125 +83,218 @@ def rnn_layer(
     b_hh: Tensor | None,
     relu: bool,
     reverse: bool,
-) -> tuple[Tensor, ...]:
-    projected, steps = _project(x, w_ih, b_ih, b_hh), x.shape[0]
-    outs, h = [x.new_empty(0)] * steps, h0
-    for t in times(steps, reverse):
-        before = wide(projected[t]) + wide(h) @ wide(w_hh).T
-        outs[t] = h = (before.relu() if relu else before.tanh()).to(x.dtype)
-    return torch.stack(outs), h.clone()
+) -> tuple[Tensor, Tensor]:
+    """out and h_n."""
+
+    def step(carry: tuple[Tensor, ...], projected: Tensor) -> tuple:
+        before = _wide(projected) + _rows_times(carry[0], w_hh)
+        h = (before.relu() if relu else before.tanh()).to(x.dtype)
+        return (h,), (h,)
+
+    projected = _project(x, w_ih, b_ih, b_hh)
+    (h,), (out,) = _scan(step, (h0,), projected, reverse)
+    return out, h
 
 
-@lstm_layer.register_fake
-def _(
+lstm_layer = custom_op("xla_dynamo::lstm_layer", lstm, mutates_args=())
+gru_layer = custom_op("xla_dynamo::gru_layer", gru, mutates_args=())
+rnn_layer = custom_op("xla_dynamo::rnn_layer", rnn, mutates_args=())
+
+
+@custom_op("xla_dynamo::lstm_layer_backward", mutates_args=())
+def lstm_layer_backward(
+    grad_out: Tensor | None,
+    grad_h: Tensor | None,
+    grad_c: Tensor | None,
     x: Tensor,
     h0: Tensor,
-    c0: Tensor,
     w_ih: Tensor,
     w_hh: Tensor,
     b_ih: Tensor | None,
     b_hh: Tensor | None,
     w_hr: Tensor | None,
+    out: Tensor,
+    gates: Tensor,
+    cells: Tensor,
     reverse: bool,
-) -> tuple[Tensor, ...]:
-    steps, batch, _ = x.shape
-    out = x.new_empty(steps, batch, h0.shape[-1])
-    gates = x.new_empty(steps, batch, w_hh.shape[0])
-    cells = c0.new_empty(steps, batch, c0.shape[-1])
-    return out, x.new_empty(h0.shape), c0.new_empty(c0.shape), gates, cells
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients by x, h0, c0, w_ih, w_hh, either bias, and w_hr (empty if there is none)."""
+
+    c0, biases = cells[-1 if reverse else 0], _biases(w_ih, b_ih, b_hh)
+    tensors = (x, h0, c0, w_ih, w_hh, *biases, w_hr)
+    gradients = _gradients(lstm, (grad_out, grad_h, grad_c), tensors, reverse=reverse)
+    dx, dh, dc, dw_ih, dw_hh, db, _, dw_hr = (*gradients, x.new_empty(0))[:8]
+    return dx, dh, dc, dw_ih, dw_hh, db, dw_hr
 
 
-@gru_layer.register_fake
-def _(
+@custom_op("xla_dynamo::gru_layer_backward", mutates_args=())
+def gru_layer_backward(
+    grad_out: Tensor | None,
+    grad_h: Tensor | None,
     x: Tensor,
     h0: Tensor,
     w_ih: Tensor,
     w_hh: Tensor,
     b_ih: Tensor | None,
     b_hh: Tensor | None,
+    out: Tensor,
+    gates: Tensor,
     reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients by x, h0, w_ih, w_hh, b_ih and b_hh."""
+    tensors = (x, h0, w_ih, w_hh, *_biases(w_ih, b_ih, b_hh))
+    gradients = _gradients(gru, (grad_out, grad_h), tensors, reverse=reverse)
+    dx, dh, dw_ih, dw_hh, db_ih, db_hh = gradients
+    return dx, dh, dw_ih, dw_hh, db_ih, db_hh
+
+
+@custom_op("xla_dynamo::rnn_layer_backward", mutates_args=())
+def rnn_layer_backward(
+    grad_out: Tensor | None,
+    grad_h: Tensor | None,
+    x: Tensor,
+    h0: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None,
+    b_hh: Tensor | None,
+    out: Tensor,
+    relu: bool,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients by x, h0, w_ih, w_hh and either bias."""
+    tensors = (x, h0, w_ih, w_hh, *_biases(w_ih, b_ih, b_hh))
+    gradients = _gradients(rnn, (grad_out, grad_h), tensors, relu=relu, reverse=reverse)
+    dx, dh, dw_ih, dw_hh, db, _ = gradients
+    return dx, dh, dw_ih, dw_hh, db
+
+
+@lstm_layer.register_fake
+def _(
+    x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, *rest: object
 ) -> tuple[Tensor, ...]:
+    steps, batch, _ = x.shape
+    out, gates = (x.new_empty(steps, batch, size) for size in (h0.shape[-1], w_hh.shape[0]))
+    cells = c0.new_empty(steps, batch, c0.shape[-1])
+    return out, x.new_empty(h0.shape), c0.new_empty(c0.shape), gates, cells
+
+
+@gru_layer.register_fake
+def _(x: Tensor, h0: Tensor, *rest: object) -> tuple[Tensor, ...]:
     steps, batch, size = x.shape[0], x.shape[1], h0.shape[-1]
     out, gates = x.new_empty(steps, batch, size), x.new_empty(steps, batch, 4 * size)
     return out, x.new_empty(h0.shape), gates
 
 
 @rnn_layer.register_fake
-def _(
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
-    relu: bool,
-    reverse: bool,
-) -> tuple[Tensor, ...]:
+def _(x: Tensor, h0: Tensor, *rest: object) -> tuple[Tensor, ...]:
     return x.new_empty(x.shape[0], x.shape[1], h0.shape[-1]), x.new_empty(h0.shape)
 
 
-def _save_lstm(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    x, h0, _, w_ih, w_hh, b_ih, b_hh, w_hr, ctx.reverse = inputs
-    out, _, _, gates, cells = output
-    ctx.has = (b_ih is not None, b_hh is not None, w_hr is not None)
-    _save(ctx, (x, h0, w_ih, w_hh, w_hr, out, gates, cells), (gates, cells))
+@lstm_layer_backward.register_fake
+def _(*args: Any) -> tuple[Tensor, ...]:
+    x, h0, w_ih, w_hh, w_hr, cells = (*args[3:7], args[9], args[12])
+    dw_hr = w_ih.new_empty((0,) if w_hr is None else w_hr.shape)
+    return *_like(x, h0, cells[0], w_ih, w_hh, w_ih[:, 0]), dw_hr
 
 
-def _lstm_gradients(
-    ctx: Any,
-    grad_out: Tensor | None,
-    grad_h: Tensor | None,
-    grad_c: Tensor | None,
-    *_: Tensor | None,
-) -> tuple[Tensor | None, ...]:
-    gradients = lstm_layer_backward(grad_out, grad_h, grad_c, *ctx.saved_tensors, ctx.reverse)
-    *leading, db, dw_hr = gradients
-    given = zip((db, db, dw_hr), ctx.has, strict=True)
-    return *leading, *(value if has else None for value, has in given), None
+@gru_layer_backward.register_fake
+def _(*args: Any) -> tuple[Tensor, ...]:
+    x, h0, w_ih, w_hh = args[2:6]
+    return _like(x, h0, w_ih, w_hh, w_ih[:, 0], w_hh[:, 0])
 
 
-def _save_gru(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    x, h0, w_ih, w_hh, b_ih, b_hh, ctx.reverse = inputs
-    out, _, gates = output
-    ctx.has = (b_ih is not None, b_hh is not None)
-    _save(ctx, (x, h0, w_ih, w_hh, out, gates), (gates,))
+@rnn_layer_backward.register_fake
+def _(*args: Any) -> tuple[Tensor, ...]:
+    x, h0, w_ih, w_hh = args[2:6]
+    return _like(x, h0, w_ih, w_hh, w_ih[:, 0])
 
 
-def _gru_gradients(
-    ctx: Any, grad_out: Tensor | None, grad_h: Tensor | None, _: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    gradients = gru_layer_backward(grad_out, grad_h, *ctx.saved_tensors, ctx.reverse)
-    given = zip(gradients[4:], ctx.has, strict=True)
-    return *gradients[:4], *(value if has else None for value, has in given), None
+def _register_gradients(
+    layer: str, backward: Callable[..., Sequence[Tensor]], results: int, order: Sequence[int]
+) -> None:
+    """Make `backward` the gradient of `layer`, whose first `results` results are differentiable.
+
+    `order` lists, for each tensor that `layer` takes, which of backward's results belongs to it.
+    """
+
+    def save(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        tensors, ctx.flags = inputs[: len(order)], inputs[len(order) :]
+        ctx.given = [tensor is not None for tensor in tensors]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*output[results:])
+        # An LSTM's c0 is not saved: it is one of the cell states of the reserve.
+        saved = (*tensors[:2], *tensors[results:], output[0], *output[results:])
+        ctx.save_for_backward(*saved)
+
+    def gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        found = backward(*grads[:results], *ctx.saved_tensors, *ctx.flags)
+        used = (found[i] if given else None for i, given in zip(order, ctx.given, strict=True))
+        return *used, *(None for _ in ctx.flags)
+
+    register_autograd(f"xla_dynamo::{layer}", gradients, setup_context=save)
 
 
-def _save_rnn(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    x, h0, w_ih, w_hh, b_ih, b_hh, ctx.relu, ctx.reverse = inputs
-    ctx.has = (b_ih is not None, b_hh is not None)
-    _save(ctx, (x, h0, w_ih, w_hh, output[0]), ())
+_register_gradients("lstm_layer", lstm_layer_backward, 3, (0, 1, 2, 3, 4, 5, 5, 6))
+_register_gradients("gru_layer", gru_layer_backward, 2, (0, 1, 2, 3, 4, 5))
+_register_gradients("rnn_layer", rnn_layer_backward, 2, (0, 1, 2, 3, 4, 4))
 
 
-def _rnn_gradients(
-    ctx: Any, grad_out: Tensor | None, grad_h: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    gradients = rnn_layer_backward(grad_out, grad_h, *ctx.saved_tensors, ctx.relu, ctx.reverse)
-    biases = (gradients[4] if has else None for has in ctx.has)
-    return *gradients[:4], *biases, None, None
+def _gradients(
+    layer: Callable[..., tuple[Tensor, ...]],
+    grads: Sequence[Tensor | None],
+    tensors: Sequence[Tensor | None],
+    **flags: bool,
+) -> list[Tensor]:
+    """The gradients by `tensors` of the layer, computed again without rounding to 16 bits.
+
+    Only the last tensor may be None; it has no gradient then.
+    """
+    given = [tensor for tensor in tensors if tensor is not None]
+
+    def run(*args: Tensor) -> tuple[Tensor, ...]:
+        return layer(*args, *tensors[len(args) :], **flags)[: len(grads)]
+
+    # The body of an op runs below autograd, where only torch.func differentiates.
+    results, pullback, *_ = torch.func.vjp(run, *map(_wide, given))
+    pairs = zip(grads, results, strict=True)
+    gradients = pullback(tuple(torch.zeros_like(r) if g is None else _wide(g) for g, r in pairs))
+    return [g.to(t.dtype).contiguous() for g, t in zip(gradients, given, strict=True)]
 
 
-def _save(ctx: Any, tensors: tuple[Tensor | None, ...], reserve: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*reserve)
-    ctx.save_for_backward(*tensors)
+def _biases(w_ih: Tensor, *biases: Tensor | None) -> list[Tensor]:
+    return [w_ih.new_zeros(len(w_ih)) if bias is None else bias for bias in biases]
 
 
-lstm_layer.register_autograd(_lstm_gradients, setup_context=_save_lstm)
-gru_layer.register_autograd(_gru_gradients, setup_context=_save_gru)
-rnn_layer.register_autograd(_rnn_gradients, setup_context=_save_rnn)
+def _scan(
+    step: Callable[[tuple[Tensor, ...], Tensor], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]],
+    carry: tuple[Tensor, ...],
+    xs: Tensor,
+    reverse: bool,
+) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+    """lax.scan, as a loop."""
+    outs = []
+    for x in reversed(xs) if reverse else xs:
+        carry, out = step(carry, x)
+        outs.append(out)
+    return carry, [torch.stack(steps[:: -1 if reverse else 1]) for steps in zip(*outs, strict=True)]
+
+
+def _wide(x: Tensor) -> Tensor:
+    """`x` in the dtype that layers of its dtype compute in."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _rows_times(x: Tensor, weight: Tensor) -> Tensor:
+    return _wide(x) @ _wide(weight).T
 
 
 def _project(x: Tensor, w_ih: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> Tensor:
-    projected = wide(x) @ wide(w_ih).T
+    projected = _rows_times(x, w_ih)
     for bias in (b_ih, b_hh):
-        projected = projected if bias is None else projected + wide(bias)
+        projected = projected if bias is None else projected + _wide(bias)
     return projected.to(x.dtype)
+
+
+def _like(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)

@@ -51,10 +51,8 @@ def backward_arguments(kind: str, inputs: list, outputs: tuple, unused: int | No
     states = 2 if kind == "lstm" else 1
     gradients = [torch.randn_like(output) for output in outputs[: 1 + states]]
     gradients = [None if i == unused else gradient for i, gradient in enumerate(gradients)]
-    x, h0, w_ih, w_hh = inputs[0], inputs[1], inputs[1 + states], inputs[2 + states]
-    projection = [inputs[-1]] if kind == "lstm" else []
-    reserve = outputs[1 + states :]
-    return [*gradients, x, h0, w_ih, w_hh, *projection, outputs[0], *reserve]
+    weights, reserve = inputs[1 + states :], outputs[1 + states :]
+    return [*gradients, *inputs[:2], *weights, outputs[0], *reserve]
 
 
 def assert_agrees(op: Any, dtype: torch.dtype, *args: Any) -> None:
@@ -149,7 +147,8 @@ def test_training_step_is_as_lean_as_by_hand():
             RULES[op.default].function for op in (ops.lstm_layer, ops.lstm_layer_backward)
         )
         out, _, _, gates, cells = forward(x, h0, c0, w_ih, w_hh, b_ih, b_hh, None, False)
-        gradients = backward(grad, None, None, x, h0, w_ih, w_hh, None, out, gates, cells, False)
+        weights = w_ih, w_hh, b_ih, b_hh, None
+        gradients = backward(grad, None, None, x, h0, *weights, out, gates, cells, False)
         return *gradients[:6], gradients[5]
 
     ours, theirs = cost(by_rules, gradient, *arrays), cost(by_hand, gradient, *arrays)

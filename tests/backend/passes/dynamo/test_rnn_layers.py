@@ -9,7 +9,9 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
+from xla_dynamo.backend.lowering import Target
 from xla_dynamo.backend.ops import recurrent
+from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.passes.dynamo import rnn_layers
 
 LAYERS = {
@@ -20,12 +22,18 @@ LAYERS = {
 }
 
 
+def use_rnn_layers(gm: GraphModule) -> bool:
+    changed = rnn_layers.use_rnn_layers(gm.graph, Context("", WayIn.COMPILE, Target("cpu")))
+    gm.recompile()
+    return changed
+
+
 def rewritten(module: nn.Module, *args: object) -> GraphModule:
-    """The graph of `module` that Dynamo captures, after replace_recurrent."""
+    """The graph of `module` that Dynamo captures, after use_rnn_layers."""
     captured: list[GraphModule] = []
 
     def backend(gm: GraphModule, _: object) -> GraphModule:
-        rnn_layers.replace_recurrent(gm)
+        use_rnn_layers(gm)
         captured.append(gm)
         return gm
 
@@ -118,7 +126,7 @@ def test_packed_sequences_are_left_alone():
     module = Packed()
     gm = torch.fx.symbolic_trace(module)
     before = [node.target for node in gm.graph.nodes]
-    rnn_layers.replace_recurrent(gm)
+    assert not use_rnn_layers(gm)
     assert [node.target for node in gm.graph.nodes] == before
     assert torch.lstm in before
 

@@ -1,9 +1,12 @@
-"""Recurrent layers (the ops of backend/recurrent_ops.py) to scans over time.
+"""Lower the recurrent layers of ops/recurrent.py to scans over time.
 
-Only what depends on the step before is inside the scan: the product of the hidden state with w_hh,
-and the gates. The input's projection, and each weight's gradient, are one product over all steps
-and batch rows. Time is the leading dimension throughout, so a step's slices are contiguous; the
-scan runs backwards for `reverse` instead of turning the sequence round.
+Only what depends on the previous step is inside the scan: the product of the hidden state with w_hh
+and the gates. The input's projection and the weights' gradients are each one product over all steps
+and batch rows. Time is the leading dimension throughout, so a step's slices are contiguous; with
+`reverse` the scan runs backwards, and the sequence is not reversed.
+
+The backward rules use the gates that forward saved. The biases among their operands serve only the
+eager bodies of the ops, which run forward again.
 """
 
 from __future__ import annotations
@@ -57,6 +60,8 @@ def lstm_layer_backward(
     h0: jax.Array,
     w_ih: jax.Array,
     w_hh: jax.Array,
+    b_ih: Optional,
+    b_hh: Optional,
     w_hr: Optional,
     out: jax.Array,
     gates: jax.Array,
@@ -119,6 +124,8 @@ def gru_layer_backward(
     h0: jax.Array,
     w_ih: jax.Array,
     w_hh: jax.Array,
+    b_ih: Optional,
+    b_hh: Optional,
     out: jax.Array,
     gates: jax.Array,
     reverse: bool,
@@ -169,6 +176,8 @@ def rnn_layer_backward(
     h0: jax.Array,
     w_ih: jax.Array,
     w_hh: jax.Array,
+    b_ih: Optional,
+    b_hh: Optional,
     out: jax.Array,
     relu: bool,
     reverse: bool,

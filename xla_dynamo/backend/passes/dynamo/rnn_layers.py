@@ -1,120 +1,80 @@
-"""nn.LSTM, nn.GRU and nn.RNN in Dynamo's graph to one op a layer, before AOTAutograd unrolls them.
+"""Replace nn.LSTM, nn.GRU and nn.RNN in Dynamo's graph, before AOTAutograd unrolls them.
 
 Dynamo (with `allow_rnn`) captures these modules as one call of torch.lstm, torch.gru,
-torch.rnn_tanh or torch.rnn_relu. `replace_recurrent` exchanges that call for a function of the same
-signature that is written with the ops of recurrent_ops.py: AOTAutograd, tracing through it, records
-two nodes a layer and direction, one forward and one backward. Packed sequences keep PyTorch's own
-function.
+torch.rnn_tanh or torch.rnn_relu. `use_rnn_layers` puts a function in its place that takes the same
+arguments and calls the ops of ops/recurrent.py, so that AOTAutograd records two nodes per layer and
+direction: one for forward, one for backward. Calls with packed sequences stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, Node
 from torch.nn import functional
 
+from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.ops.recurrent import gru_layer, lstm_layer, rnn_layer
+from xla_dynamo.backend.passes.contract import Context
 
 
-def replace_recurrent(gm: GraphModule) -> None:
-    """Exchange the recurrent calls of Dynamo's graph in place."""
-    changed = False
-    for node in gm.graph.nodes:
-        replacement = _REPLACEMENTS.get(node.target) if node.op == "call_function" else None
-        if replacement is not None and not _is_packed(node):
-            node.target = replacement
-            changed = True
-    if changed:
-        gm.recompile()
+def use_rnn_layers(graph: Graph, context: Context) -> bool:
+    """Exchange the recurrent calls of Dynamo's graph for those of this module."""
+    found = [n for n in fx.calls(graph) if n.target in _REPLACEMENTS and not _is_packed(n)]
+    for node in found:
+        node.target = _REPLACEMENTS[node.target]
+    return bool(found)
 
 
 def lstm(
-    input: Tensor,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """torch.lstm of a padded sequence, one op a layer and direction."""
-    stack = _Stack(params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    hidden, cell = hx
+    """torch.lstm of a padded sequence, one op per layer and direction."""
+    stack, (hidden, cell) = _Stack(params, *options), hx
     autocast = _autocast_dtype(input)
     if autocast is not None:
         input, hidden, stack = input.to(autocast), hidden.to(autocast), stack.to(autocast)
-        # Eager keeps the cell state wide where it projects, and only there.
+        # Eager keeps the cell state wide in layers with a projection, and only there.
         cell = cell if stack.weights(0)[-1] is not None else cell.to(autocast)
 
-    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
-        w_ih, w_hh, b_ih, b_hh, w_hr = stack.weights(at)
-        state = hidden[at], cell[at]
-        return lstm_layer(x, *state, w_ih, w_hh, b_ih, b_hh, w_hr, reverse)[:3]
+    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
+        return lstm_layer(x, hidden[at], cell[at], *stack.weights(at), reverse)[:3]
 
     out, (h_n, c_n) = stack.run(input, layer)
     return out, h_n, c_n
 
 
 def gru(
-    input: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
 ) -> tuple[Tensor, Tensor]:
-    """torch.gru of a padded sequence, one op a layer and direction."""
-    stack = _Stack(params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    """torch.gru of a padded sequence, one op per layer and direction."""
+    stack = _Stack(params, *options)
     if _autocast_dtype(input) is not None:  # eager's result has the hidden state's dtype
         input, stack = input.to(hx.dtype), stack.to(hx.dtype)
 
-    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, Tensor]:
-        w_ih, w_hh, b_ih, b_hh, _ = stack.weights(at)
-        return gru_layer(x, hx[at], w_ih, w_hh, b_ih, b_hh, reverse)[:2]
+    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
+        return gru_layer(x, hx[at], *stack.weights(at)[:4], reverse)[:2]
 
     out, (h_n,) = stack.run(input, layer)
     return out, h_n
 
 
 def rnn_tanh(
-    input: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
 ) -> tuple[Tensor, Tensor]:
-    """torch.rnn_tanh of a padded sequence, one op a layer and direction."""
-    stack = _Stack(params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _rnn(input, hx, stack, relu=False)
+    """torch.rnn_tanh of a padded sequence, one op per layer and direction."""
+    return _rnn(input, hx, _Stack(params, *options), relu=False)
 
 
 def rnn_relu(
-    input: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
 ) -> tuple[Tensor, Tensor]:
-    """torch.rnn_relu of a padded sequence, one op a layer and direction."""
-    stack = _Stack(params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _rnn(input, hx, stack, relu=True)
+    """torch.rnn_relu of a padded sequence, one op per layer and direction."""
+    return _rnn(input, hx, _Stack(params, *options), relu=True)
 
 
 def _rnn(input: Tensor, hx: Tensor, stack: _Stack, relu: bool) -> tuple[Tensor, Tensor]:
@@ -122,9 +82,8 @@ def _rnn(input: Tensor, hx: Tensor, stack: _Stack, relu: bool) -> tuple[Tensor, 
     if autocast is not None:
         input, hx, stack = input.to(autocast), hx.to(autocast), stack.to(autocast)
 
-    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, Tensor]:
-        w_ih, w_hh, b_ih, b_hh, _ = stack.weights(at)
-        return rnn_layer(x, hx[at], w_ih, w_hh, b_ih, b_hh, relu, reverse)
+    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
+        return rnn_layer(x, hx[at], *stack.weights(at)[:4], relu, reverse)
 
     out, (h_n,) = stack.run(input, layer)
     return out, h_n
@@ -132,7 +91,7 @@ def _rnn(input: Tensor, hx: Tensor, stack: _Stack, relu: bool) -> tuple[Tensor, 
 
 @dataclass(frozen=True)
 class _Stack:
-    """Layers and directions over each other, in the order of PyTorch's flat parameter list."""
+    """The layers of a module: PyTorch's flat list of parameters, then its other arguments."""
 
     params: Sequence[Tensor]
     has_biases: bool
@@ -143,18 +102,15 @@ class _Stack:
     batch_first: bool
 
     def to(self, dtype: torch.dtype) -> _Stack:
-        params = [param.to(dtype) for param in self.params]
-        return _Stack(params, *(getattr(self, name) for name in list(self.__annotations__)[1:]))
+        return replace(self, params=[param.to(dtype) for param in self.params])
 
-    def weights(
-        self, at: int
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """w_ih, w_hh, b_ih, b_hh and w_hr (the LSTM's projection) of one layer and direction."""
+    def weights(self, at: int) -> tuple[Tensor | None, ...]:
+        """w_ih, w_hh, b_ih, b_hh and w_hr (an LSTM's projection) of one layer and direction."""
         each = len(self.params) // (self.num_layers * (1 + self.bidirectional))
-        own = list(self.params[at * each : (at + 1) * each])
-        w_ih, w_hh, *rest = own
-        b_ih, b_hh = (rest.pop(0), rest.pop(0)) if self.has_biases else (None, None)
-        return w_ih, w_hh, b_ih, b_hh, rest[0] if rest else None
+        own: list[Tensor | None] = list(self.params[at * each : (at + 1) * each])
+        if not self.has_biases:
+            own[2:2] = [None, None]
+        return *own, *[None] * (5 - len(own))
 
     def run(
         self, x: Tensor, layer: Callable[[Tensor, int, bool], tuple[Tensor, ...]]
@@ -185,7 +141,7 @@ _REPLACEMENTS: dict[object, Callable[..., tuple[Tensor, ...]]] = {
 
 
 def _is_packed(node: Node) -> bool:
-    """Packed calls pass the batch sizes, a tensor, second: (data, batch_sizes, hx, params, ...)."""
+    """Packed calls are (data, batch_sizes, hx, params, ...), with a tensor of batch sizes."""
     at = 1 if node.target == torch.lstm else 2
     return node.kwargs != {} or len(node.args) != 9 or not isinstance(node.args[at], (list, tuple))
 
