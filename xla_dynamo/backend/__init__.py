@@ -1,9 +1,10 @@
 """torch.compile(model, backend="xla"): Dynamo's FX graph -> executables on an XLA device.
 
-Dynamo's graph
-  -> aot.compile        forward, backward and inference graphs of functional aten ops
-  -> program            one executable per combination of sizes; splits at what XLA cannot take
-  -> launch             FX -> StableHLO (lowering) -> executable (runtime) -> torch tensors
+capture/      Dynamo's graph -> functional graphs of ATen ops for forward, backward, inference
+pipeline.py   every graph pass, in order; passes/ has them by stage
+executable/   one executable per combination of sizes, split at what XLA cannot take; launching
+lowering/     FX graph -> StableHLO, by torch-mlir and JAX rules
+runtime/      StableHLO -> PJRT executables; buffers, disk cache
 """
 
 from __future__ import annotations
@@ -31,41 +32,26 @@ def xla(
     """
     # Here, not above: naming the backend must import neither jax nor torch_mlir.
     from . import options as option_module
+    from . import pipeline
     from .capture import aot
-    from .decompositions.eager_layout import keep_one_hot_in_order
-    from .decompositions.margin_losses import exchange_margin_losses
     from .decompositions.table import traced_decompositions
     from .executable.by_shape import make_program
-    from .lowering.registry import draws
-    from .passes.dynamo.fuse_addcdiv import restore_scaled_updates
-    from .passes.dynamo.keep_interpolate import keep_resizing_whole
-    from .passes.dynamo.nansum_dims import leave_out_empty_dimensions
-    from .passes.dynamo.rnn_layers import replace_recurrent
-    from .passes.joint import functionalize_rng
-    from .passes.joint.attention_backward import save_weights
-    from .passes.joint.dynamic_slice import keep_start_on_device
-    from .passes.joint.log_softmax_backward import save_rows_only
+    from .passes.contract import Context, Stage, WayIn, target_of
     from .runtime import pjrt
 
     chosen = option_module.parse(options, mode)
-    pjrt.device(chosen.platform or pjrt.default_platform())
-    replace_recurrent(gm)
-    leave_out_empty_dimensions(gm)
-    keep_resizing_whole(gm)
-    keep_one_hot_in_order(gm)
-    exchange_margin_losses(gm)
-    restore_scaled_updates(gm)
+    device = pjrt.device(chosen.platform or pjrt.default_platform())
+    name, target = aot.capture_name(), target_of(chosen, device.platform)
+    pipeline.run(Stage.DYNAMO, gm, Context(f"{name} dynamo", WayIn.COMPILE, target))
 
-    def edit(graph: GraphModule) -> None:
-        keep_start_on_device(graph)
-        save_rows_only(graph)
-        save_weights(graph)
-        functionalize_rng.functionalize(graph, draws)
+    def edit_joint(graph: GraphModule, forward_outputs: int | None) -> None:
+        context = Context(f"{name} joint", WayIn.COMPILE, target, forward_outputs)
+        pipeline.run(Stage.JOINT, graph, context)
 
     return aot.compile(
         gm,
         example_inputs,
         compiler=lambda graph, info: make_program(graph, info, chosen),
         decompositions=traced_decompositions(),
-        joint_pass=edit,
+        joint_pass=edit_joint,
     )

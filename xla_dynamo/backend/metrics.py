@@ -1,6 +1,6 @@
 """What was compiled, why and for how long; what fell back; counters.
 
-Public through `xla_dynamo`: `compiles()`, `counters()`, `reset_metrics()`, `capture()`.
+Public through `xla_dynamo`: `compiles()`, `counters()`, `passes()`, `reset_metrics()`, `capture()`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch.fx import Graph
+
 from xla_dynamo.config import config
 
 _lock = threading.Lock()
 _counters: collections.Counter[str] = collections.Counter()
 # A process that compiles without end must not grow without end.
 _compiles: collections.deque[CompileRecord] = collections.deque(maxlen=10_000)
+_passes: dict[str, PassRecord] = {}
 _captures: list[list[Stages]] = []
+_dumped: collections.Counter[str] = collections.Counter()  # files by graph; only for dumps
 _reported: set[object] = set()
 
 compile_log = logging.getLogger("xla_dynamo.compiles")
@@ -67,6 +71,19 @@ class CompileRecord:
         )
 
 
+@dataclass(frozen=True)
+class PassRecord:
+    """What one graph pass has done in this process.
+
+    runs, changed: graphs that it saw, and of these the ones that it changed.
+    seconds: the time that it took, over all of them.
+    """
+
+    runs: int = 0
+    changed: int = 0
+    seconds: float = 0.0
+
+
 @dataclass
 class Stages:
     """The text of each stage of one executable: FX, torch dialect, StableHLO, optimized HLO."""
@@ -80,11 +97,15 @@ class Stages:
     def write(self, folder: Path) -> None:
         """One file a stage, named after the graph."""
         folder.mkdir(parents=True, exist_ok=True)
-        name = self.graph.replace("/", "_").replace(" ", "_").replace(".", "_")
+        name = _file_name(self.graph)
         for stage, suffix in zip(
             _STAGES, ("fx.py", "torch.mlir", "stablehlo.mlir", "hlo.txt"), strict=True
         ):
             (folder / f"{name}.{suffix}").write_text(getattr(self, stage))
+
+
+def _file_name(graph: str) -> str:
+    return graph.replace("/", "_").replace(" ", "_").replace(".", "_")
 
 
 def count(name: str, by: int = 1) -> None:
@@ -110,6 +131,7 @@ def reset_metrics() -> None:
     with _lock:
         _counters.clear()
         _compiles.clear()
+        _passes.clear()
         _reported.clear()
 
 
@@ -117,6 +139,35 @@ def record_compile(record: CompileRecord) -> None:
     with _lock:
         _compiles.append(record)
     compile_log.info("%s", record)
+
+
+def passes() -> dict[str, PassRecord]:
+    """Every graph pass that ran since the last `reset_metrics()`, by name, in order of first runs.
+
+    `xla_dynamo.backend.pipeline` lists the passes and their stages.
+    """
+    with _lock:
+        return dict(_passes)
+
+
+def record_pass(name: str, changed: bool, seconds: float) -> None:
+    """Add one run of a pass to its record."""
+    with _lock:
+        old = _passes.get(name, PassRecord())
+        _passes[name] = PassRecord(old.runs + 1, old.changed + changed, old.seconds + seconds)
+
+
+def dump_pass(graph_name: str, stage: str, name: str, graph: Graph) -> None:
+    """Write a graph as a pass left it, if XLA_DYNAMO_DUMP asks for it: the passes are numbered."""
+    folder = config().dump
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with _lock:
+        _dumped[graph_name] += 1
+        number = _dumped[graph_name]
+    file = folder / f"{_file_name(graph_name)}.{number:02}.{stage}.{name}.fx.py"
+    file.write_text(str(graph))
 
 
 def warn_once(key: object, message: str, category: type[Warning]) -> None:

@@ -15,6 +15,7 @@ from xla_dynamo.config import config
 from xla_dynamo.errors import OptionError
 
 _FALLBACKS = ("cpu", "error")
+_NUMERICS = ("eager", "xla")
 _PRECISIONS = ("highest", "high", "medium")
 # XLA launches a graph as one executable and autotunes by itself, so these ask for what is done.
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -29,6 +30,9 @@ class Options:
         reported once; "error" raises `UnsupportedOp` instead.
     matmul_precision: "highest", "high" or "medium" for float32 products; default:
         torch.get_float32_matmul_precision() at compile time.
+    numerics: "eager" keeps XLA from rewriting floats as if they were real numbers; "xla" lets it,
+        as JAX does: faster in places, other last digits, signs of zeros and overflows. Wrong
+        results of XLA's compilers are mended in both. Default: XLA_DYNAMO_NUMERICS, or "eager".
     deterministic: bitwise the same from run to run, also where the device has faster
         nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
     disk_cache: whether compiled executables are kept on disk.
@@ -39,6 +43,7 @@ class Options:
     platform: str | None = None
     fallback: str = "cpu"
     matmul_precision: str = ""
+    numerics: str = "eager"
     deterministic: bool = False
     disk_cache: bool = True
     max_executables: int = 64
@@ -70,12 +75,14 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
                 f"options[{name!r}] is unknown to backend 'xla'.{hint} Legal: {', '.join(names)}."
             )
     given.setdefault("matmul_precision", torch.get_float32_matmul_precision())
+    given.setdefault("numerics", config().numerics)
     given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     given.setdefault("max_executables", config().max_executables)
     given["compiler_options"] = MappingProxyType(dict(given.get("compiler_options", {})))
     parsed = Options(**given)
     _choice("fallback", parsed.fallback, _FALLBACKS)
     _choice("matmul_precision", parsed.matmul_precision, _PRECISIONS)
+    _choice("numerics", parsed.numerics, _NUMERICS)
     for name in ("deterministic", "disk_cache"):
         _choice(name, getattr(parsed, name), (True, False))
     if not isinstance(parsed.max_executables, int) or parsed.max_executables < 1:

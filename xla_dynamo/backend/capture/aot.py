@@ -19,9 +19,8 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
-from torch.fx import GraphModule, Node
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils.checkpoint import CheckpointPolicy
+from torch.export._trace import _export_to_torch_ir
+from torch.fx import GraphModule
 
 from xla_dynamo.backend.graph import fx
 
@@ -40,8 +39,8 @@ class GraphInfo:
     static: positions of arguments that are the same tensors at every call (parameters, buffers).
     visible: how many of the leading outputs leave the graph for the user; the others are saved
         for backward.
-    apart: whether each output has memory of its own. Gradients have: autograd keeps a tensor that
-        nobody else holds as `.grad`, and users change that in place.
+    no_output_aliasing: whether each output has memory of its own. Gradients have: autograd keeps a
+        tensor that nobody else holds as `.grad`, and users change that in place.
     """
 
     name: str
@@ -49,10 +48,15 @@ class GraphInfo:
     argument_names: tuple[str, ...]
     static: frozenset[int]
     visible: int
-    apart: bool = False
+    no_output_aliasing: bool = False
 
 
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
+
+
+def capture_name() -> str:
+    """What Dynamo calls the capture that is being compiled: "0/0"."""
+    return str(CompileContext.current_compile_id() or "?")
 
 
 def compile(
@@ -61,12 +65,12 @@ def compile(
     *,
     compiler: Compiler,
     decompositions: Mapping[Any, Callable[..., Any]],
-    joint_pass: Callable[[GraphModule], None],
+    joint_pass: Callable[[GraphModule, int | None], None],
 ) -> Callable[..., Any]:
     """Differentiate and functionalize `module`; each graph that comes out goes to `compiler`.
 
     `joint_pass` edits, in place, the graph that still holds forward and backward together, or the
-    inference graph.
+    inference graph. It is told how many results of the former are those of forward.
     """
     sources = _argument_names(module)
     compile_id = CompileContext.current_compile_id()
@@ -93,13 +97,13 @@ def compile(
             argument_names=named or tuple(placeholders),
             static=frozenset(i for i, name in enumerate(placeholders) if name in static_names),
             visible=outputs,
-            apart=kind == "backward",
+            no_output_aliasing=kind == "backward",
         )
 
     def stage(kind: str, edit: bool) -> Callable[..., Any]:
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:
             if edit:
-                joint_pass(graph)
+                joint_pass(graph, None)
             if kind != "backward":
                 for node in fx.placeholders(graph.graph):
                     node.meta["argument"] = True  # the user's tensor: it may be a part of another
@@ -110,9 +114,7 @@ def compile(
         return compile_graph
 
     def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
-        joint_pass(joint)
-        _keep_overwritten(joint)
-        _keep_compared(joint, kwargs["num_fwd_outputs"])
+        joint_pass(joint, kwargs["num_fwd_outputs"])
         return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
     return aot_autograd(
@@ -122,79 +124,6 @@ def compile(
         partition_fn=partition,
         decompositions=dict(decompositions),
     )(module, example_inputs)
-
-
-def _keep_overwritten(joint: GraphModule) -> None:
-    """Let backward save a copy of an argument that the call changes, never the argument itself.
-
-    Autograd refuses a saved tensor into which AOTAutograd writes after the graph has run. It counts
-    writes by storage: other parts of one are refused too.
-    """
-    placeholders = fx.placeholders(joint.graph)
-    described = joint.graph.output_node().meta.get("desc") or ()
-    changed = [getattr(output, "mutated_input", None) for output in described]
-    storages = {
-        _storage(argument)
-        for argument in placeholders
-        if argument.meta.get("desc") is not None and argument.meta["desc"] in changed
-    }
-    for argument in placeholders:
-        if not storages or _storage(argument) not in storages:
-            continue
-        with joint.graph.inserting_after(placeholders[-1]):
-            copy = joint.graph.call_function(torch.ops.aten.clone.default, (argument,))
-        copy.meta = {**argument.meta, "recompute": CheckpointPolicy.MUST_SAVE}
-        argument.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)
-    joint.recompile()
-
-
-def _storage(argument: Node) -> StorageWeakRef | None:
-    value = argument.meta["val"]
-    return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
-
-
-def _keep_compared(joint: GraphModule, forward_outputs: int) -> None:
-    """Let backward save, as eager does, a tensor in which it looks for a result (its maximum).
-
-    Computed a second time, in another program, its last digits may differ from those of the result,
-    and the gradient of amax would go to no element.
-    """
-    forward = _needed_for(fx.results(joint.graph)[:forward_outputs])
-    late: set[Node] = set()  # what depends on the gradients that are given
-    compared: list[Node] = []
-    for node in joint.graph.nodes:
-        given = node.op == "placeholder" and node.name.startswith("tangents")
-        if given or not late.isdisjoint(node.all_input_nodes):
-            late.add(node)
-        elif node.target is torch.ops.aten.eq.Tensor:
-            operands = node.all_input_nodes
-            compared += [x for x in operands if x.meta["val"].is_floating_point()]
-    _save(compared, forward)
-
-
-def _needed_for(results: Sequence[Any]) -> set[Node]:
-    found: set[Node] = set()
-    todo = [result for result in results if isinstance(result, Node)]
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            todo.extend(node.all_input_nodes)
-    return found
-
-
-def _save(nodes: Sequence[Node], forward: set[Node]) -> None:
-    """Have `nodes` saved, or, as only what is computed in forward can be, what they are made of."""
-    todo, seen = list(nodes), set[Node]()
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node not in forward:
-            todo.extend(node.all_input_nodes)
-        elif node.op != "placeholder":
-            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 @dataclass(frozen=True)
@@ -214,11 +143,16 @@ def export_joint(
     model: torch.nn.Module,
     inputs: Sequence[torch.Tensor],
     decompositions: Mapping[Any, Callable[..., Any]],
+    dynamo_pass: Callable[[GraphModule], object],
 ) -> tuple[GraphModule, JointSignature]:
     """One functional graph of `model(*inputs)`, which returns a scalar loss, and its gradients.
 
-    Parameters that share a tensor are one parameter.
+    Parameters that share a tensor are one parameter. `dynamo_pass` edits, in place, the graph that
+    Dynamo captures first: without a graph break, or its error is raised.
     """
+    with torch._dynamo.config.patch(allow_rnn=True):
+        model = _export_to_torch_ir(model, tuple(inputs), _log_export_usage=False)
+    dynamo_pass(model)
     # aot_export_module would make each name of a tensor a parameter with a gradient of its own.
     parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())

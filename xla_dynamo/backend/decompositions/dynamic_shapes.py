@@ -2,7 +2,7 @@
 
 A program of XLA has static shapes. So it computes all that there can be, what there is first, next
 to its count; the host reads the count, and takes that many. Where nothing bounds the shape
-(repeat_interleave, bincount), the count comes first and the op is computed for that size. `COUNTED`
+(repeat_interleave, bincount), the count comes first and the op is computed for that size. `PADDED`
 says which steps an op is made of; counting.py takes them as nodes of a graph, compat/counted.py on
 lazy tensors.
 """
@@ -33,18 +33,18 @@ class Steps(Protocol):
         """A tensor of the shape and dtype of an operand."""
         ...
 
-    def number(self, count: Any, complaint: str) -> Any:
+    def size(self, count: Any, complaint: str) -> Any:
         """The value of a 0-d integer tensor, for which the host waits; an error if negative."""
         ...
 
-    def leading(self, whole: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
+    def leading(self, padded: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
         """As many elements along `dim` as the 0-d tensor `count` says."""
         ...
 
 
 def _nonzero(steps: Steps, x: Any) -> Any:
-    whole, count = steps.call(ops.nonzero_padded.default, x)
-    return steps.leading(whole, count, 1, transposed=True)  # eager's strides
+    padded, count = steps.call(ops.nonzero_padded.default, x)
+    return steps.leading(padded, count, 1, transposed=True)  # eager's strides
 
 
 def _masked_select(steps: Steps, x: Any, mask: Any) -> Any:
@@ -56,8 +56,8 @@ def _index(steps: Steps, x: Any, indices: Sequence[Any]) -> Any:
     present = [at for at, index in enumerate(indices) if index is not None]
     if len(present) == 1:
         dim = present[0]
-        whole, count = steps.call(ops.index_padded.default, x, indices[dim], dim)
-        return steps.leading(whole, count, dim)
+        padded, count = steps.call(ops.index_padded.default, x, indices[dim], dim)
+        return steps.leading(padded, count, dim)
     shape = steps.value(x).shape
     positions: list[Any] = []
     for number, index in enumerate(indices):
@@ -129,13 +129,13 @@ def _groups(
 
 def _repeat_interleave(steps: Steps, repeats: Any) -> Any:
     count = steps.call(ops.repeats_size.default, repeats)
-    size = steps.number(count, "repeats can not be negative")
+    size = steps.size(count, "repeats can not be negative")
     return steps.call(aten.repeat_interleave.Tensor, repeats, output_size=size)
 
 
 def _bincount(steps: Steps, x: Any, weights: Any = None, minlength: int = 0) -> Any:
     count = steps.call(ops.bincount_size.default, x, minlength)
-    size = steps.number(count, "bincount only supports 1-d non-negative integral inputs.")
+    size = steps.size(count, "bincount only supports 1-d non-negative integral inputs.")
     return steps.call(ops.sized_bincount.default, x, weights, size)
 
 
@@ -147,7 +147,7 @@ def tells_on_zeros(op: Any, args: Sequence[Any]) -> bool:
     return op is not aten.index.Tensor or sum(index is not None for index in args[1]) < 2
 
 
-COUNTED: Mapping[Any, Callable[..., Any]] = MappingProxyType(
+PADDED: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
         aten.nonzero.default: _nonzero,
         aten.masked_select.default: _masked_select,

@@ -7,7 +7,6 @@ kernels for the CPU make results of their own. as_strided and result strides sho
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,11 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
-
-from xla_dynamo.backend.graph import fx
 
 aten = torch.ops.aten
 
@@ -91,7 +85,7 @@ def _of_picked(args: Sequence[Any]) -> Tensor | None:
 
 # op -> a tensor of the strides of its (first) result, of its operands, fake or on a device "meta";
 # or None, where they may be as inferred.
-_LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
+LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
     **dict.fromkeys(
         (
             aten.complex.default,
@@ -161,10 +155,10 @@ def _restrided(
     op: Any, args: Any, result: Any, make: Callable[[Tensor, tuple[int, ...]], Tensor]
 ) -> Any:
     """`result`, or where its (first) tensor has other strides than eager's, with what is made."""
-    if op not in _LIKE:
+    if op not in LIKE:
         return result
     first = result if isinstance(result, Tensor) else result[0]
-    like = _LIKE[op](args)
+    like = LIKE[op](args)
     if like is None or like.shape != first.shape or like.stride() == first.stride():
         return result
     first = make(first, like.stride())
@@ -202,54 +196,14 @@ def _copy_in_order(x: Tensor, strides: tuple[int, ...]) -> Tensor:
 
 def decompositions_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """Those of `table` whose results' strides PyTorch infers otherwise than eager has them."""
-    return {op: in_order(op, how) for op, how in table.items() if op in _LIKE}
+    return {op: in_order(op, how) for op, how in table.items() if op in LIKE}
 
 
 def kept_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """For the ops that are not in `table`: to themselves, and a copy where the order is another."""
-    return {op: _kept_in_order(op) for op in _LIKE if op not in table}
+    return {op: _kept_in_order(op) for op in LIKE if op not in table}
 
 
-def keep_one_hot_in_order(gm: GraphModule) -> None:
-    """Exchange the calls of F.one_hot in Dynamo's graph, in place: it is traced as a comparison."""
-    fx.exchange_calls(gm, {torch.nn.functional.one_hot: _one_hot})
-
-
-def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """F.one_hot, whose decomposition compares with classes: in the order of eager's result."""
     return torch.nn.functional.one_hot(tensor, num_classes).contiguous()
-
-
-def mend(graph: Graph) -> None:
-    """Let the values of `graph`, whose shapes are static, have the strides of eager's."""
-    changed: set[Node] = set()
-    for node in fx.calls(graph):
-        if node.target not in _LIKE and changed.isdisjoint(node.all_input_nodes):
-            continue
-        value = _value(node)
-        if value is not None:
-            node.meta["val"] = value
-            changed.add(node)
-
-
-def _value(node: Node) -> Any:
-    """The value of `node` for those of its operands; None if it is the one that it has."""
-    op: Any = node.target
-    old: Any = node.meta.get("val")
-    if not (isinstance(op, torch._ops.OpOverload) or op is operator.getitem):
-        return None
-    if "unbacked_bindings" in node.meta:
-        return None
-    args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
-    if op in _LIKE:
-        new = mended(op, args, old)
-        return None if new is old else new
-    try:
-        new = op(*args, **kwargs)
-    except RuntimeError:  # a view that strides do not allow
-        return None
-    same = [_shape(leaf) for leaf in pytree.tree_leaves(new)]
-    return new if same == [_shape(leaf) for leaf in pytree.tree_leaves(old)] else None
-
-
-def _shape(value: Any) -> Any:
-    return (value.shape, value.dtype) if isinstance(value, Tensor) else value

@@ -12,11 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
 from torch.nn import _reduction as _Reduction
 from torch.nn import functional
-
-from xla_dynamo.backend.graph.fx import exchange_calls
 
 aten = torch.ops.aten
 
@@ -106,7 +103,8 @@ MARGIN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.multilabel_margin_loss_forward.default: multilabel_margin_loss_forward,
 }
 _functions: Any = torch._C._nn  # type: ignore[attr-defined]
-_REPLACEMENTS: dict[object, Callable[..., Any]] = {
+# What a program may call -> the same here.
+MARGIN_CALLS: dict[object, Callable[..., Any]] = {
     **MARGIN_DECOMPOSITIONS,
     aten.multi_margin_loss: multi_margin_loss,
     functional.multi_margin_loss: _functional_multi_margin_loss,
@@ -117,8 +115,3 @@ _REPLACEMENTS: dict[object, Callable[..., Any]] = {
     functional.multilabel_margin_loss: _functional_multilabel_margin_loss,
     _functions.multilabel_margin_loss: multilabel_margin_loss,
 }
-
-
-def exchange_margin_losses(gm: GraphModule) -> None:
-    """Exchange the calls in Dynamo's graph, in place."""
-    exchange_calls(gm, _REPLACEMENTS)

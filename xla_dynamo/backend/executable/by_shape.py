@@ -14,21 +14,17 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule
 
-from xla_dynamo.backend import metrics
+from xla_dynamo.backend import metrics, pipeline
 from xla_dynamo.backend.capture.aot import GraphInfo
-from xla_dynamo.backend.decompositions import eager_layout
-from xla_dynamo.backend.graph import fx, rng_keys
-from xla_dynamo.backend.lowering import Target, unsupported
+from xla_dynamo.backend.graph import edit, fx, rng_keys
+from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.source import first_location
+from xla_dynamo.backend.lowering.unsupported import is_data_dependent
 from xla_dynamo.backend.options import Options
-from xla_dynamo.backend.passes.aten import dedupe_outputs
-from xla_dynamo.backend.passes.aten.masked_sums import make_static
-from xla_dynamo.backend.passes.aten.pad_dynamic_shapes import count_first
-from xla_dynamo.backend.passes.static import as_strided
-from xla_dynamo.backend.passes.static.decompose_unsupported import expand_refused
-from xla_dynamo.backend.passes.static.specialize import Symbols, find_symbols, specialize, tidy
+from xla_dynamo.backend.passes.contract import Context, Lifted, Stage, WayIn, target_of
+from xla_dynamo.backend.passes.static.specialize import Symbols, find_symbols
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
@@ -39,45 +35,59 @@ from .launch import Request, compile_launch
 Run = Callable[[list[Any]], Sequence[Any]]
 
 
-def make_program(module: GraphModule, info: GraphInfo, options: Options) -> Run:
+def make_program(
+    module: GraphModule, info: GraphInfo, options: Options, way_in: WayIn = WayIn.COMPILE
+) -> Run:
     """A boxed callable for `module`: it takes a list of arguments and may clear it."""
-    constants = _lift_constants(module)
-    keys = fx.lift_keys(module.graph)
-    arguments = len(info.argument_names)
-    places = dedupe_outputs.keep_once(module.graph)
-    # Lifted constants are tensors that come again at every call.
+    target = target_of(options, options.platform or pjrt.default_platform())
+    context = Context(info.name, way_in, target)
+    pipeline.run(Stage.ATEN, module, context)
+    lifted, arguments = context.lifted, len(info.argument_names)
+    constants, outputs = lifted.constants, lifted.outputs
+    names = ("constant",) * len(constants) + ("PRNG key",) * lifted.keys
     info = replace(
         info,
-        argument_names=info.argument_names + ("constant",) * len(constants) + ("PRNG key",) * keys,
+        argument_names=info.argument_names + names,
+        # Lifted constants are tensors that come again at every call.
         static=info.static | set(range(arguments, arguments + len(constants))),
-        visible=len(set(places[: info.visible])),
+        visible=len(set(outputs[: info.visible])),
     )
-    run = _program(module.graph, module, info, options)
-    if constants or keys:
-        run = _with_extras(run, constants, keys)
-    return run if len(set(places)) == len(places) else dedupe_outputs.repeated(run, places)
+    run = _split_at_dynamic_shapes(module, info, options, context)
+    if constants or lifted.keys:
+        run = _with_lifted(run, lifted)
+    return run if len(set(outputs)) == len(outputs) else _with_repeats(run, outputs)
 
 
-def _with_extras(run: Run, constants: Sequence[torch.Tensor], keys: int) -> Run:
-    def with_extras(args: list[Any]) -> Sequence[Any]:
+def _with_lifted(run: Run, lifted: Lifted) -> Run:
+    """`run`, given the constants of the graph and fresh keys after its arguments."""
+    constants, keys = lifted.constants, range(lifted.keys)
+
+    def with_lifted(args: list[Any]) -> Sequence[Any]:
         args.extend(constants)
-        args.extend(rng_keys.new_key() for _ in range(keys))
+        args.extend([rng_keys.new_key() for _ in keys])
         return run(args)
 
-    return with_extras
+    return with_lifted
 
 
-def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Options) -> Run:
+def _with_repeats(run: Run, outputs: Sequence[int]) -> Run:
+    """`run`, with its results at all the positions where the graph had them."""
+
+    def with_repeats(args: list[Any]) -> Sequence[Any]:
+        results = run(args)
+        return [results[output] for output in outputs]
+
+    return with_repeats
+
+
+def _split_at_dynamic_shapes(
+    module: GraphModule, info: GraphInfo, options: Options, context: Context
+) -> Run:
     """Split at ops whose output shape depends on data: what follows them waits for real sizes."""
-    make_static(graph)
-    count_first(graph)
-    dynamic = {
-        node: "its output shape depends on data"
-        for node in graph.nodes
-        if unsupported.is_data_dependent(node)
-    }
+    graph = module.graph
+    dynamic = {n: unsupported.DATA_DEPENDENT for n in graph.nodes if is_data_dependent(n)}
     if not dynamic:
-        return _Program(graph, module, info, options)
+        return _Program(graph, module, info, options, context)
     unsupported.report(dynamic, options)
     names = iter(range(len(graph.nodes)))
 
@@ -88,21 +98,27 @@ def _program(graph: Graph, module: GraphModule, info: GraphInfo, options: Option
             tuple(node.name for node in segment.inputs),
             frozenset(),
             len(segment.outputs),
-            info.apart,
+            info.no_output_aliasing,
         )
-        return _Program(segment.graph, module, part, options)
+        return _Program(segment.graph, module, part, options, context)
 
     steps = partition.split(graph, dynamic)
-    return segments.build(graph, steps, compile_segment, lambda n: _attribute(module, n))
+    return segments.build(graph, steps, compile_segment, lambda n: edit.attribute(module, n))
 
 
 class _Program:
     """The executables of one graph, by the values of its symbolic sizes."""
 
     def __init__(
-        self, graph: Graph, module: GraphModule, info: GraphInfo, options: Options
+        self,
+        graph: Graph,
+        module: GraphModule,
+        info: GraphInfo,
+        options: Options,
+        context: Context,
     ) -> None:
         self._graph = graph
+        self._context = context
         self._module = module
         self._info = info
         self._options = options
@@ -130,12 +146,15 @@ class _Program:
             if key in self._table:
                 return self._table[key]
             reason = self._reason(key)
-            if self._symbols.sources or self._symbols.runtime_ints:
-                graph = specialize(self._graph, arguments, self._symbols)
-            else:
-                graph = fx.copy(self._graph)
-                tidy(graph)
-            run = _compile_static(graph, self._module, self._info, self._options, reason)
+            varies = self._symbols.sources or self._symbols.runtime_ints
+            context = replace(
+                self._context,
+                name=self._info.name,
+                arguments=arguments if varies else None,
+                lifted=Lifted(),
+            )
+            graph = fx.copy(self._graph)
+            run = _compile_static(graph, self._module, self._info, self._options, reason, context)
             self._table[key] = run
             self._compiled += 1
             # Least recently used first; it may come back, at the price of a compile.
@@ -174,18 +193,27 @@ class _Program:
 
 
 def _compile_static(
-    graph: Graph, module: GraphModule, info: GraphInfo, options: Options, reason: str
+    graph: Graph,
+    module: GraphModule,
+    info: GraphInfo,
+    options: Options,
+    reason: str,
+    context: Context,
 ) -> Run:
-    """Compile a graph with static shapes, split at what cannot be lowered."""
-    target = Target(options.platform or pjrt.default_platform(), options.matmul_precision)
-    eager_layout.mend(graph)
-    as_strided.resolve(graph)
-    refused = unsupported.refused_nodes(graph, target)
-    if expand_refused(graph, refused):
-        refused = unsupported.refused_nodes(graph, target)
+    """Compile a graph whose sizes become numbers, split at what cannot be lowered."""
+    pipeline.run(Stage.STATIC, graph, context)
+    refused = context.lifted.unsupported
+    whole = Request(
+        info.name,
+        reason,
+        info.static,
+        info.visible,
+        options,
+        context.way_in,
+        info.no_output_aliasing,
+    )
     if not refused:
-        request = Request(info.name, reason, info.static, info.visible, options, info.apart)
-        return _or_eager(graph, request)
+        return _or_eager(graph, whole)
     unsupported.report(refused, options)
     placeholders = {node: i for i, node in enumerate(fx.placeholders(graph))}
     visible = set(fx.results(graph)[: info.visible])
@@ -196,15 +224,18 @@ def _compile_static(
             i for i, n in enumerate(segment.inputs) if placeholders.get(n) in info.static
         )
         strided = any(n in visible for n in segment.outputs)
-        name = f"{info.name} part {next(parts)}"
-        outputs = len(segment.outputs) if strided else 0
-        request = Request(name, reason, resident, outputs, options, info.apart)
-        return _or_eager(segment.graph, request)
+        part = replace(
+            whole,
+            name=f"{info.name} part {next(parts)}",
+            resident=resident,
+            visible=len(segment.outputs) if strided else 0,
+        )
+        return _or_eager(segment.graph, part)
 
     steps = partition.split(graph, refused)
-    again = torch.clone if info.apart else torch.Tensor.detach
+    again = torch.clone if info.no_output_aliasing else torch.Tensor.detach
     return segments.build(
-        graph, steps, compile_segment, lambda n: _attribute(module, n), again=again
+        graph, steps, compile_segment, lambda n: edit.attribute(module, n), again=again
     )
 
 
@@ -230,32 +261,3 @@ def _or_eager(graph: Graph, request: Request) -> Run:
             return eager(*map(segments.as_declared, arguments, declared))
 
         return run
-
-
-def _lift_constants(module: GraphModule) -> list[torch.Tensor]:
-    """Turn tensor attributes of `module` into trailing placeholders, and return their values."""
-    lifted: dict[str, Node] = {}
-    values: list[torch.Tensor] = []
-    graph = module.graph
-    for node in list(graph.nodes):
-        if node.op != "get_attr":
-            continue
-        value = _attribute(module, node)
-        if not isinstance(value, torch.Tensor):
-            continue
-        if node.target not in lifted:
-            placeholder = fx.append_placeholder(graph, f"constant_{len(values)}", node.meta)
-            if "val" not in placeholder.meta:
-                placeholder.meta["val"] = rng_keys.fake_mode(graph).from_tensor(value)
-            lifted[node.target] = placeholder
-            values.append(value)
-        node.replace_all_uses_with(lifted[node.target])
-        graph.erase_node(node)
-    return values
-
-
-def _attribute(module: GraphModule, node: Node) -> Any:
-    value: Any = module
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value

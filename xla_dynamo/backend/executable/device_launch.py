@@ -5,17 +5,18 @@ The path of the lazy device: no torch tensor is made on the way unless an op has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend import metrics
-from xla_dynamo.backend.graph import fx
-from xla_dynamo.backend.lowering import Target, unsupported
+from xla_dynamo.backend import metrics, pipeline
+from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.bodies import op_of
-from xla_dynamo.backend.passes.static.decompose_unsupported import expand_refused
+from xla_dynamo.backend.passes.contract import Context, Stage, target_of
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
@@ -38,10 +39,11 @@ def compile_arrays(
     donated: positions of arguments that nobody needs afterwards: results take over their memory.
     refused_op: called, at each run, with each op that runs on the CPU.
     """
-    target = Target(device.platform, request.options.matmul_precision)
-    refused = unsupported.refused_nodes(graph, target, mixes_floats=True)
-    if expand_refused(graph, refused):
-        refused = unsupported.refused_nodes(graph, target, mixes_floats=True)
+    target = target_of(request.options, device.platform)
+    context = Context(request.name, request.way_in, target)
+    pipeline.run(Stage.JOINT, graph, context)
+    pipeline.run(Stage.STATIC, graph, context)
+    refused = context.lifted.unsupported
     if refused:
         unsupported.report(refused, request.options)
         return _in_parts(graph, refused, request, device, refused_op)
@@ -57,13 +59,13 @@ def compile_arrays(
             f"{request.name} runs on the CPU in eager PyTorch: {error}",
             metrics.FallbackWarning,
         )
-        refused = {node: str(error) for node in original.nodes if node.op == "call_function"}
+        refused = [node for node in original.nodes if node.op == "call_function"]
         return _in_parts(original, refused, request, device, refused_op)
 
 
 def _in_parts(
     graph: Graph,
-    refused: Mapping[Node, str],
+    refused: Collection[Node],
     request: Request,
     device: pjrt.Device,
     refused_op: Callable[[Any], None],
@@ -73,9 +75,7 @@ def _in_parts(
 
     def compile_segment(segment: partition.Segment) -> Run:
         _make_distinct(segment.graph)
-        part = Request(
-            f"{request.name} part {next(parts)}", request.reason, frozenset(), 0, request.options
-        )
+        part = replace(request, name=f"{request.name} part {next(parts)}")
         executable = compile_executable(segment.graph, part, device)
         used = fx.placeholders(segment.graph)
         assert len(used) == len(segment.inputs)
@@ -118,9 +118,10 @@ def _make_distinct(graph: Graph) -> None:
     for result in fx.results(graph):
         node = result
         if result.op == "placeholder" or result in results:
+            value = result.meta["val"]
             with graph.inserting_before(graph.output_node()):
-                node = graph.call_function(aten.clone.default, (result,))
-            node.meta = {"val": result.meta["val"]}
+                op = aten.clone.default
+                node = edit.insert(graph, op, (result,), {}, like=result, value=value)
         results.append(node)
     graph.output_node().args = (tuple(results),)
 

@@ -17,18 +17,13 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend import metrics
-from xla_dynamo.backend.graph import fx
-from xla_dynamo.backend.lowering import Lowered, Target, lower_graph
+from xla_dynamo.backend import metrics, pipeline
+from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.lowering import Lowered, lower_graph
 from xla_dynamo.backend.lowering import dtypes as dtype_table
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.options import Options
-from xla_dynamo.backend.passes.lowering.reverse_cumsum import join_reversals
-from xla_dynamo.backend.passes.lowering.unflatten_matmul import unflatten
-from xla_dynamo.backend.passes.numerics.exact_division import keep_divisors
-from xla_dynamo.backend.passes.numerics.inplace_hazards import compute_first
-from xla_dynamo.backend.passes.numerics.nan_of_zero_over_zero import keep_nan
-from xla_dynamo.backend.passes.numerics.no_reassociation import keep_apart
+from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import buffers, cache, pjrt, resident
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
@@ -43,7 +38,8 @@ class Request:
     name, reason: for the compile record.
     resident: argument positions whose tensors come again at every call.
     visible: number of leading outputs that the user sees: they get the strides eager would give.
-    apart: whether outputs must not share memory with each other.
+    way_in: how the graph came here, which decides the passes that it gets.
+    no_output_aliasing: whether outputs must not share memory with each other.
     """
 
     name: str
@@ -51,7 +47,8 @@ class Request:
     resident: frozenset[int]
     visible: int
     options: Options
-    apart: bool = False
+    way_in: WayIn
+    no_output_aliasing: bool = False
 
 
 def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list[Any]]:
@@ -64,11 +61,13 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     home = resident.device_of(n.meta.get("val") for n in (*placeholders, *_nodes_of_results(graph)))
     if home is None:
         device = pjrt.device(request.options.platform or pjrt.default_platform())
-        planned = output_plan.plan(graph, request.visible, request.visible, request.apart)
+        planned = output_plan.plan(
+            graph, request.visible, request.visible, request.no_output_aliasing
+        )
     else:  # such tensors have no strides of their own
         device = resident.RESIDENCIES[home.type].device(home)
-        planned = output_plan.plan(graph, 0, request.visible, request.apart)
-    fx.drop_unused(graph)
+        planned = output_plan.plan(graph, 0, request.visible, request.no_output_aliasing)
+    edit.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:
         if not node.users:
@@ -156,10 +155,10 @@ def compile_executable(
     `aliases`: argument position -> position of the result that may take over its memory.
     """
     options = request.options
-    target = Target(device.platform, options.matmul_precision)
+    context = Context(request.name, request.way_in, target_of(options, device.platform))
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
-    lowered = lower(graph, target, keep_text=keep_text, aliases=aliases)
+    lowered = lower(graph, context, keep_text=keep_text, aliases=aliases)
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)
     executable.aliases = len(aliases)
@@ -191,23 +190,27 @@ def compile_executable(
     return executable
 
 
-def lower(graph: Graph, target: Target, **details: Any) -> Lowered:
-    """`lower_graph`, and if torch-mlir refuses the mix of ops, the JAX rules take all of them.
+def lower(graph: Graph, context: Context, **details: Any) -> Lowered:
+    """Run the lowering stage and `lower_graph`; what torch-mlir refuses, JAX rules lower alone.
 
     `graph` is edited.
+
+    Raises:
+        CompileError: torch-mlir refused the graph, and config().strict asks for an error.
     """
-    join_reversals(graph)
-    keep_apart(graph)
-    keep_nan(graph)
-    keep_divisors(graph, target.platform)
-    unflatten(graph)  # which drops what is no longer used
-    compute_first(graph)
+    pipeline.run(Stage.LOWERING, graph, context)
     try:
-        return lower_graph(graph, target, **details)
+        return lower_graph(graph, context.target, **details)
     except CompileError as error:
+        if config().strict:
+            raise
         metrics.count("torch_mlir_refused")
-        metrics.compile_log.info("torch-mlir refused a graph, JAX rules take it: %s", error)
-        return lower_graph(graph, target, native=False, **details)
+        metrics.compile_log.warning(
+            "torch-mlir refused a graph, which is lowered by JAX rules alone. This is a bug of "
+            "xla_dynamo: please report it with this message. %s",
+            error,
+        )
+        return lower_graph(graph, context.target, native=False, **details)
 
 
 def _load_or_compile(

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph import fx, memory_layout, view_chain
+from xla_dynamo.backend.graph import edit, fx, memory_layout, view_chain
 
 from . import output_aliasing
 
@@ -79,33 +79,34 @@ class Output:
         return (part.conj() if self.conjugate else part).detach()
 
 
-def plan(graph: Graph, visible: int, views: int, apart: bool = False) -> list[Output]:
+def plan(graph: Graph, visible: int, views: int, no_aliasing: bool = False) -> list[Output]:
     """Decide where each result comes from; leave only distinct computed tensors in `graph`.
 
     The first `visible` results have strides, the first `views` are views of arguments where eager's
-    are; the others only the graph of backward sees. Results that are to be `apart` share no memory.
+    are; the others only the graph of backward sees. With `no_aliasing`, results share no memory.
     """
     placeholders = fx.placeholders(graph)
     results = fx.results(graph)
-    wholes = {} if apart else output_aliasing.wholes(results[:visible])
-    made_of = {} if apart else output_aliasing.made_of(results[visible:views])
+    wholes = {} if no_aliasing else output_aliasing.wholes(results[:visible])
+    made_of = {} if no_aliasing else output_aliasing.made_of(results[visible:views])
     positions: dict[tuple[Node, tuple[int, ...] | None], int] = {}
     arrays: list[Node] = []
 
     def position(node: Node, order: tuple[int, ...] | None) -> int:
-        if apart or (node, order) not in positions:
+        if no_aliasing or (node, order) not in positions:
             positions[node, order] = len(arrays)
             arrays.append(_permuted(graph, node, order) if order else node)
         return positions[node, order]
 
+    aliased = 0 if no_aliasing else views
     planned: list[Output] = []
     for index, result in enumerate(results):
-        again = not apart and index < views and result in results[:index]
+        again = index < aliased and result in results[:index]
         if not isinstance(result, Node):
             planned.append(Output(constant=result))
         elif result.op == "placeholder":
             planned.append(Output(argument=placeholders.index(result)))
-        elif not apart and index < views and (made := view_chain.of_argument(result)) is not None:
+        elif index < aliased and (made := view_chain.of_argument(result)) is not None:
             planned.append(Output(argument=placeholders.index(made[0]), steps=made[1]))
         elif index < views and result in made_of:
             source, steps = made_of[result]
@@ -166,11 +167,9 @@ def _view(result: Node, base: Node) -> View:
 
 
 def _permuted(graph: Graph, node: Node, order: tuple[int, ...]) -> Node:
-    with graph.inserting_before(graph.output_node()):
-        permuted = graph.call_function(aten.permute.default, (node, list(order)))
-    permuted.meta = {"stack_trace": node.meta.get("stack_trace")}
     value = node.meta["val"]
     with value.fake_mode:
-        shape = [value.shape[d] for d in order]
-        permuted.meta["val"] = torch.empty(shape, dtype=value.dtype)
-    return permuted
+        permuted = torch.empty([value.shape[d] for d in order], dtype=value.dtype)
+    with graph.inserting_before(graph.output_node()):
+        args = (node, list(order))
+        return edit.insert(graph, aten.permute.default, args, {}, like=node, value=permuted)

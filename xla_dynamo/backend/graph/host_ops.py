@@ -15,7 +15,7 @@ from torch.fx import Node
 from .fx import is_view
 
 
-def number(count: Tensor, complaint: str) -> int:
+def size(count: Tensor, complaint: str) -> int:
     """The value of a 0-d integer tensor.
 
     Raises:
@@ -27,11 +27,11 @@ def number(count: Tensor, complaint: str) -> int:
     return value
 
 
-def leading(whole: Tensor, count: Tensor, dim: int = 0, transposed: bool = False) -> Tensor:
-    """The first `count` (0-d) elements of `whole` along `dim`; of a matrix, also transposed."""
+def leading(padded: Tensor, count: Tensor, dim: int = 0, transposed: bool = False) -> Tensor:
+    """The first `count` (0-d) elements of `padded` along `dim`; of a matrix, also transposed."""
     value = int(count)
     # A copy, where something is left out: a view would keep all of it.
-    part = whole if value == whole.shape[dim] else whole.narrow_copy(dim, 0, value)
+    part = padded if value == padded.shape[dim] else padded.narrow_copy(dim, 0, value)
     return part.t() if transposed else part
 
 
@@ -56,7 +56,7 @@ def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -
     return origin.as_strided(size, stride)
 
 
-_STEPS = frozenset({number, leading, memory, torch.ops.aten._local_scalar_dense.default})
+_STEPS = frozenset({size, leading, memory, torch.ops.aten._local_scalar_dense.default})
 
 
 def is_host_step(node: Node) -> bool:

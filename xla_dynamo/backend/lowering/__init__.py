@@ -11,44 +11,27 @@ name. Nothing here knows about devices that run programs: that is `backend.runti
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch.fx import Graph, Node
-from torch.fx.node import map_arg
 
-from xla_dynamo.errors import UnsupportedOp
-
-from . import importer, linker, operands, rules
-from .bodies import Body, Target, body_of, has_rule, output_values
+from . import importer, linker, rules
+from .bodies import Body, body_of, has_rule, is_op
 from .native import is_native
-from .registry import Unsupported
+from .registry import Refusal, Target
 from .source import Location, location_of
+from .unsupported import error_of
 
 __all__ = [
-    "REFUSED_BY_EAGER",
     "Lowered",
     "Target",
-    "Unsupported",
     "is_op",
     "lower_graph",
-    "reason_unsupported",
     "rules",
 ]
 
-# Their strides and offset are of the operand's memory: an array has only row-major order.
-_ON_STORAGE = frozenset(
-    {
-        torch.ops.aten.as_strided.default,
-        torch.ops.aten.as_strided_copy.default,
-        torch.ops.aten.as_strided_scatter.default,
-    }
-)
-# How the reason begins where not XLA but eager PyTorch is in the way.
-REFUSED_BY_EAGER = "eager PyTorch refuses its operands: "
 _PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 
 
@@ -94,10 +77,10 @@ def lower_graph(
         if is_native(node) and (native or not has_rule(node)):
             continue
         location = location_of(node)
-        try:
-            called = body_of(node, target), location
-        except Unsupported as reason:
-            raise UnsupportedOp(f"{node.target} at {location}: {reason}") from reason
+        body = body_of(node, target)
+        if isinstance(body, Refusal):
+            raise error_of(node, body)
+        called = body, location
         name = names.setdefault(called, f"{called[0].name}.{len(names)}")
         calls[node], bodies[name] = name, called
     module = importer.import_graph(graph, calls)
@@ -105,42 +88,3 @@ def lower_graph(
     artifact = importer.to_stablehlo(module, linker.stablehlo_version())
     linked = linker.link(artifact, bodies, _PRECISION[target.matmul_precision], aliases)
     return Lowered(linked, torch_dialect)
-
-
-def reason_unsupported(node: Node, target: Target, *, mixes_floats: bool = False) -> str | None:
-    """Why `node` cannot be lowered for `target`, or None if it can.
-
-    mixes_floats: see `operands.refusal`.
-    """
-    inputs = [operand.meta.get("val") for operand in node.all_input_nodes]
-    tensors = [v for v in (*inputs, *output_values(node)) if isinstance(v, torch.Tensor)]
-    for tensor in tensors:
-        if tensor.layout is not torch.strided or tensor.is_nested:
-            return f"a tensor of layout {tensor.layout} is not an XLA array"
-    if "unresolved" in node.meta or (node.target in _ON_STORAGE and not tensors[0].is_contiguous()):
-        return "it addresses memory that XLA does not lay out so"
-    refusal = _refusal(node, inputs, mixes_floats)
-    if refusal is not None:
-        return f"{REFUSED_BY_EAGER}{refusal}"
-    if is_native(node):
-        return None
-    try:
-        body_of(node, target)
-    except Unsupported as reason:
-        return str(reason)
-    return None
-
-
-def _refusal(node: Node, inputs: list[Any], mixes_floats: bool) -> str | None:
-    dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return None
-    if operands.are_usual(dtypes) and node.target not in operands.SUMMANDS:
-        return None
-    args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
-    return operands.refusal(node.target, args, kwargs, mixes_floats=mixes_floats)
-
-
-def is_op(node: Node) -> bool:
-    """Whether `node` computes something, other than to pick one of several results."""
-    return node.op == "call_function" and node.target is not operator.getitem

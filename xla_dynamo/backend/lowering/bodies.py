@@ -7,6 +7,7 @@ same op, operand shapes and static arguments share one body, across graphs and t
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -16,27 +17,21 @@ import jax
 import torch
 from jax.extend.mlir import passmanager
 from torch.fx import Node
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph.rng_keys import call as random_call
+from xla_dynamo.config import config
 
-from . import dtypes
-from .registry import RULES, Unsupported, platform
+from . import dtypes, operands
+from .registry import RULES, Refusal, Target, Unsupported, lowering_for
 
 # The one location in a body's text: the linker puts the user's line of each call in its place.
 UNKNOWN_LOCATION = "#loc = loc(unknown)"
 
 # jax_default_matmul_precision: what XLA makes of a float32 product on hardware with cheaper units.
-MatmulPrecision = str
 _JAX_PRECISION = {"highest": "highest", "high": "high", "medium": "default"}
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a program is lowered for: a JAX platform name and the float32 matmul precision."""
-
-    platform: str
-    matmul_precision: MatmulPrecision = "highest"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +42,8 @@ class Body:
     text: str
 
 
-_bodies: dict[Hashable, Body | str] = {}
+_bodies: dict[Hashable, Body | Refusal] = {}
+_OTHER_DTYPE = "Convert the tensor to another dtype before this op."
 _lock = threading.Lock()
 _CAPACITY = 4096
 
@@ -58,14 +54,10 @@ def tensor_operands(node: Node) -> list[Node]:
     return [leaf for leaf in leaves if isinstance(leaf, Node)]
 
 
-def body_of(node: Node, target: Target) -> Body:
-    """The body of the rule for `node`.
-
-    Raises:
-        Unsupported: there is no rule, or the rule does not cover these arguments.
-    """
+def body_of(node: Node, target: Target) -> Body | Refusal:
+    """The body of the rule for `node`, or why there is none."""
     if not has_rule(node):
-        raise Unsupported("no lowering is known for this op")
+        return Refusal("xla_dynamo does not know how to express this op in XLA.", kind="no rule")
     key = _signature(node, target)
     found = _bodies.get(key)
     if found is None:
@@ -76,14 +68,17 @@ def body_of(node: Node, target: Target) -> Body:
                 if len(_bodies) >= _CAPACITY:
                     _bodies.clear()
                 _bodies[key] = found
-    if isinstance(found, str):
-        raise Unsupported(found)
     return found
 
 
 def op_of(node: Node) -> Any:
     """The aten op of a node, also where a PRNG key was threaded through it."""
     return node.args[0] if node.target is random_call else node.target
+
+
+def is_op(node: Node) -> bool:
+    """Whether `node` computes something, other than to pick one of several results."""
+    return node.op == "call_function" and node.target is not operator.getitem
 
 
 def has_rule(node: Node) -> bool:
@@ -116,33 +111,49 @@ def _value_signature(value: Any) -> Hashable:
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else repr(value)
 
 
-def _lower(node: Node, target: Target) -> Body | str:
+def _lower(node: Node, target: Target) -> Body | Refusal:
     """The body, or why there is none: an exception would keep frames, and their tensors, alive."""
     values = output_values(node)
     outputs = tuple(i for i, value in enumerate(values) if isinstance(value, torch.Tensor))
     tensors = [*(operand.meta["val"] for operand in tensor_operands(node)), *values]
     for value in tensors:
         if isinstance(value, torch.Tensor) and not dtypes.is_supported(value.dtype):
-            return f"XLA has no {value.dtype}"
-    token = platform.set(target.platform)
+            return Refusal(f"XLA has no dtype {value.dtype}.", _OTHER_DTYPE)
     try:
         precision = _JAX_PRECISION[target.matmul_precision]
-        with jax.enable_x64(True), jax.default_matmul_precision(precision):
+        x64, products = jax.enable_x64(True), jax.default_matmul_precision(precision)
+        with lowering_for(target), x64, products:
             function = _as_function(node, [values[i] for i in outputs], outputs)
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
             jitted = jax.jit(function, keep_unused=True)
             lowered = jitted.trace(*operands).lower(lowering_platforms=(target.platform,))
             module: Any = lowered.compiler_ir("stablehlo")
-    except Unsupported as reason:
-        return str(reason)
+    except Unsupported as error:
+        return Refusal(error.reason, error.remedy)
     except Exception as error:
-        # A rule that fails to trace is a gap in its cover, not an error of the user's.
-        return f"its rule failed: {type(error).__name__}: {error}"
-    finally:
-        platform.reset(token)
+        return _refusal_of_failure(node, error)
     with module.context:
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     return Body(_symbol(node), module.operation.get_asm(enable_debug_info=True))
+
+
+def _refusal_of_failure(node: Node, error: Exception) -> Refusal:
+    """Why a rule failed: eager refuses these arguments too, or the rule has a bug.
+
+    Raises:
+        Exception: it is a bug, and config().strict asks for it.
+    """
+    args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+    if node.target is random_call:
+        args = args[3:]  # the op, its index and its key come first
+    theirs = operands.error_of_zeros(op_of(node), args, kwargs)
+    if theirs is not None:
+        return operands.refused_by_eager(theirs)
+    if config().strict:
+        raise error
+    metrics.compile_log.warning("The rule that lowers %s failed.", op_of(node), exc_info=error)
+    failure = " ".join(f"{type(error).__name__}: {error}".split())
+    return Refusal(f"The rule that lowers it failed with {failure.rstrip('.')}.", kind="bug")
 
 
 def _symbol(node: Node) -> str:
@@ -183,8 +194,8 @@ def _keyed(op: Any, index: int, key: jax.Array, *args: Any, **kwargs: Any) -> An
 def _as_declared(array: Any, value: torch.Tensor) -> jax.Array:
     array = jax.numpy.asarray(array)
     if array.shape != tuple(value.shape):
-        raise Unsupported(f"its rule gives shape {array.shape}, PyTorch {tuple(value.shape)}")
+        raise TypeError(f"its result has shape {array.shape}, in PyTorch {tuple(value.shape)}")
     dtype = dtypes.to_numpy(value.dtype)
     if jax.numpy.iscomplexobj(array) and not jax.numpy.issubdtype(dtype, jax.numpy.complexfloating):
-        raise Unsupported(f"its rule gives complex values where PyTorch has {value.dtype}")
+        raise TypeError(f"its result is complex, in PyTorch {value.dtype}")
     return array.astype(dtype)

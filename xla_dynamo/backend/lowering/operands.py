@@ -18,6 +18,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .registry import Refusal
+
 aten = torch.ops.aten
 
 _FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
@@ -172,6 +174,13 @@ def refusal(
     if tensors <= _FLOATS or not tensors <= _COMMON:
         return None
     return _error(op, structure, tuple(_Blank.of(leaf, one=True) for leaf in leaves))
+
+
+def refused_by_eager(error: str) -> Refusal:
+    """The refusal of operands for which eager PyTorch raises `error`."""
+    text = " ".join(error.split()).rstrip(".")
+    remedy = "Pass operands that eager PyTorch takes."
+    return Refusal(f"Eager PyTorch refuses these operands: {text}.", remedy, kind="eager")
 
 
 def error_of_zeros(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:

@@ -7,22 +7,112 @@ gradients that the output mask excludes). Results are converted to the dtypes th
 shape inference gave, and their shapes are checked against it, so a rule need not convert.
 
 A rule must not read values: it is traced once per combination of shapes and static arguments and
-becomes the body of a StableHLO function. It raises `Unsupported(reason)` for arguments it does not
-cover; the op then runs on the CPU.
+becomes the body of a StableHLO function. It raises `Unsupported(reason, remedy)` for arguments it
+does not cover; the op then runs on the CPU. Any other exception is a bug of the rule.
+
+A rule is plain mathematics for all platforms. Where one platform needs another form, that form is a
+second function, `@lower(op, platform="cpu")`, or `@helper.on("cpu")` for a helper of several rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why XLA does not get an op with these arguments, in whole sentences for the user.
+
+    reason: what is not covered, and why.
+    remedy: what the user can do about it; empty for the advice that goes with `kind`.
+    kind: "no rule": the op is unknown; "arguments": its rule does not cover these; "eager": eager
+        PyTorch raises for them, and is left to do so; "bug": the rule failed.
+    """
+
+    reason: str
+    remedy: str = ""
+    kind: Literal["no rule", "arguments", "eager", "bug"] = "arguments"
 
 
 class Unsupported(Exception):
-    """Raised by a rule for arguments that it does not cover; the text is the reason shown."""
+    """Raised by a rule for arguments that it does not cover: `Refusal` says what the texts are."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program is lowered for; part of the key of everything that is lowered.
+
+    platform: a JAX platform name ("cpu", "tpu", "cuda", ...).
+    matmul_precision: of float32 products, "highest", "high" or "medium".
+    numerics: "eager" keeps XLA from rewriting floats as if they were real numbers, "xla" lets it.
+    """
+
+    platform: str
+    matmul_precision: str = "highest"
+    numerics: str = "eager"
+
+
+_CPU = Target("cpu")
+_target: ContextVar[Target] = ContextVar("target", default=_CPU)
+
+
+@contextmanager
+def lowering_for(target: Target) -> Iterator[None]:
+    """Trace rules for `target`.
+
+    JAX does not know of it, and caches traces by function: no rule may read the target inside of a
+    module-level function that it hands to jax.jit or to a loop.
+    """
+    token = _target.set(target)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def platform() -> str:
+    """The platform that rules are being traced for. Rules do not ask; they have forms `on` it."""
+    return _target.get().platform
+
+
+def numerics() -> str:
+    """ "eager" or "xla"; only rules/_numerics.py asks."""
+    return _target.get().numerics
+
+
+class PerPlatform(Generic[P, R]):
+    """A function of arrays, and the forms that it has on single platforms; calls the right one."""
+
+    def __init__(self, plain: Callable[P, R]) -> None:
+        self.plain = plain
+        self._forms: dict[str, Callable[P, R]] = {}
+
+    def on(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register the decorated function as the form on the platform `name`."""
+
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            if name in self._forms:
+                raise ValueError(f"{self.plain} has two forms on {name}")
+            self._forms[name] = function
+            return function
+
+        return register
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._forms.get(platform(), self.plain)(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -33,9 +123,6 @@ class Rule:
     random: bool = False
 
 
-# The JAX platform that a rule is being traced for ("cpu", "tpu", "cuda", ...). Few rules ask.
-platform: ContextVar[str] = ContextVar("platform", default="cpu")
-
 RULES: dict[Any, Rule] = {}
 
 
@@ -44,9 +131,12 @@ def draws(op: Any) -> bool:
     return op in RULES and RULES[op].random
 
 
-def lower(*ops: Any) -> Callable[[Function], Function]:
-    """Register the decorated function as the lowering of each of `ops` (OpOverloads)."""
-    return _register(ops, random=False)
+def lower(*ops: Any, platform: str | None = None) -> Callable[[Function], Function]:
+    """Register the decorated function as the lowering of each of `ops` (OpOverloads).
+
+    With a `platform`, it takes the place of the plain rule there; the ops need a plain one, too.
+    """
+    return _register(ops, random=False) if platform is None else _register_form(ops, platform)
 
 
 def lower_random(*ops: Any) -> Callable[[Function], Function]:
@@ -62,7 +152,20 @@ def _register(ops: tuple[Any, ...], *, random: bool) -> Callable[[Function], Fun
         for op in ops:
             if op in RULES:
                 raise ValueError(f"{op} has two rules: {RULES[op].function} and {function}")
-            RULES[op] = Rule(function, random)
+            RULES[op] = Rule(PerPlatform(function), random)
+        return function
+
+    return register
+
+
+def _register_form(ops: tuple[Any, ...], platform: str) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
+        for op in ops:
+            if op not in RULES:
+                raise ValueError(f"{op} has a rule for {platform}, but no plain one")
+            rule = RULES[op].function
+            assert isinstance(rule, PerPlatform)
+            rule.on(platform)(function)
         return function
 
     return register

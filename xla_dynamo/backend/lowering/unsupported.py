@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch._ops import HigherOrderOperator
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import error_origin
@@ -12,12 +15,35 @@ from xla_dynamo.backend.graph.host_ops import is_host_step
 from xla_dynamo.backend.options import Options
 from xla_dynamo.errors import UnsupportedOp
 
-from . import Target, is_op, reason_unsupported
-from .bodies import op_of
+from . import operands
+from .bodies import body_of, is_op, op_of, output_values
+from .native import is_native
+from .registry import Refusal, Target
 from .source import location_of
 
+# Their strides and offset are of the operand's memory: an array has only row-major order.
+_ON_STORAGE = frozenset(
+    {
+        torch.ops.aten.as_strided.default,
+        torch.ops.aten.as_strided_copy.default,
+        torch.ops.aten.as_strided_scatter.default,
+    }
+)
+DATA_DEPENDENT = Refusal(
+    "The shape of its result depends on values, and XLA compiles for fixed shapes.",
+    "Use a form whose shape is known, such as torch.where with a mask.",
+)
+_REMEDIES = {
+    "no rule": "Write this step with other ops, or keep it out of the compiled function.",
+    "arguments": "Call it with other arguments, or write this step with other ops.",
+    "eager": "",
+    "bug": "This is a bug of xla_dynamo: please report it with this message.",
+}
 
-def refused_nodes(graph: Graph, target: Target, *, mixes_floats: bool = False) -> dict[Node, str]:
+
+def refused_nodes(
+    graph: Graph, target: Target, *, mixes_floats: bool = False
+) -> dict[Node, Refusal]:
     """The nodes of a graph with static shapes that cannot be lowered for `target`, and why.
 
     mixes_floats: floats of several dtypes may be multiplied, as torch_xla allows.
@@ -25,32 +51,83 @@ def refused_nodes(graph: Graph, target: Target, *, mixes_floats: bool = False) -
     refused = {}
     for node in graph.nodes:
         if is_op(node):
-            reason = reason_unsupported(node, target, mixes_floats=mixes_floats)
-            if reason is not None:
-                refused[node] = reason
+            refusal = _refusal_of(node, target, mixes_floats)
+            if refusal is not None:
+                refused[node] = refusal
     return refused
 
 
-def report(refused: dict[Node, str], options: Options) -> None:
+def _refusal_of(node: Node, target: Target, mixes_floats: bool) -> Refusal | None:
+    inputs = [operand.meta.get("val") for operand in node.all_input_nodes]
+    tensors = [v for v in (*inputs, *output_values(node)) if isinstance(v, torch.Tensor)]
+    for tensor in tensors:
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            layout = "nested" if tensor.is_nested else tensor.layout
+            return Refusal(
+                f"One of its tensors has the layout {layout}, and XLA's arrays are dense.",
+                "Convert it to a dense tensor before this op.",
+            )
+    if "unresolved" in node.meta or (node.target in _ON_STORAGE and not tensors[0].is_contiguous()):
+        return Refusal(
+            "It addresses memory by strides, and XLA does not keep this tensor in eager's layout.",
+            "Call contiguous() on the tensor first, or use views such as unfold and transpose.",
+        )
+    error = _error_of_eager(node, inputs, mixes_floats)
+    if error is not None:
+        return operands.refused_by_eager(error)
+    if is_native(node):
+        return None
+    body = body_of(node, target)
+    return body if isinstance(body, Refusal) else None
+
+
+def _error_of_eager(node: Node, inputs: list[Any], mixes_floats: bool) -> str | None:
+    dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    if operands.are_usual(dtypes) and node.target not in operands.SUMMANDS:
+        return None
+    args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
+    return operands.refusal(node.target, args, kwargs, mixes_floats=mixes_floats)
+
+
+def report(refused: dict[Node, Refusal], options: Options) -> None:
     """Say once per op and line what runs on the CPU and why; or raise, if that is asked for."""
-    for node, reason in refused.items():
+    for node, refusal in refused.items():
         if _is_check(node) or is_host_step(node):
             continue
-        where = location_of(node)
-        line = f" ({where.code})" if where.code else ""
-        message = f"{op_of(node)} at {where}{line} has no lowering to XLA here: {reason}."
         if options.fallback == "error":
-            error = UnsupportedOp(
-                f'{message} options={{"fallback": "cpu"}} would run it on the CPU.'
-            )
+            error = error_of(node, refusal)
             error_origin.blame(error, node.meta.get("number"))
             raise error
         metrics.warn_once(
-            (op_of(node), where),
-            f"{message} It runs on the CPU in eager PyTorch between compiled parts; to avoid that, "
-            "use another op, or add a lowering (CONTRIBUTING.md).",
+            (op_of(node), location_of(node)),
+            f"{_what(node)} {refusal.reason} It runs on the CPU in eager PyTorch, between "
+            f"compiled parts. {_remedy(refusal)}".rstrip(),
             metrics.FallbackWarning,
         )
+
+
+def error_of(node: Node, refusal: Refusal) -> UnsupportedOp:
+    """The error for users who want none of their ops on the CPU."""
+    return UnsupportedOp(
+        f"{_what(node)} {refusal.reason} {_remedy(refusal)}".rstrip()
+        + ' With options={"fallback": "cpu"} it runs on the CPU.',
+        op=str(op_of(node)),
+        location=str(location_of(node)),
+        reason=refusal.reason,
+        remedy=_remedy(refusal),
+    )
+
+
+def _what(node: Node) -> str:
+    where = location_of(node)
+    line = f" ({where.code})" if where.code else ""
+    return f"{op_of(node)} at {where}{line} is not compiled for XLA."
+
+
+def _remedy(refusal: Refusal) -> str:
+    return refusal.remedy or _REMEDIES[refusal.kind]
 
 
 def counter_of(node: Node) -> str | None:

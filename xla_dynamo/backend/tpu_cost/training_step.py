@@ -7,17 +7,18 @@ costs there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
+from xla_dynamo.backend import pipeline
 from xla_dynamo.backend.capture import aot
-from xla_dynamo.backend.graph import fx
-from xla_dynamo.backend.passes.joint import functionalize_rng
-from xla_dynamo.backend.passes.static.specialize import tidy
+from xla_dynamo.backend.decompositions.table import traced_decompositions
+from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.lowering import unsupported
+from xla_dynamo.backend.passes.contract import Context, Stage
 
 aten = torch.ops.aten
 
@@ -36,25 +37,35 @@ class TrainingStep:
 def trace(
     model: torch.nn.Module,
     inputs: Sequence[torch.Tensor],
+    context: Context,
     *,
-    decompositions: Mapping[Any, Callable[..., Any]],
-    draws: Callable[[Any], bool],
     learning_rate: float = 0.1,
     momentum: float = 0.9,
 ) -> TrainingStep:
-    """Trace one step of `model(*inputs)`, which must return a scalar loss.
+    """Trace one step of `model(*inputs)`, which must return a scalar loss, up to its lowering.
 
     Shapes and dtypes are those of the parameters and inputs given; values are not read.
+
+    Raises:
+        UnsupportedOp: an op cannot be lowered.
     """
-    module, signature = aot.export_joint(model, inputs, decompositions)
-    functionalize_rng.functionalize(module, draws)
-    graph = module.graph
-    tidy(graph)
-    return _with_sgd(graph, module, signature, learning_rate, momentum)
+    module, signature = aot.export_joint(
+        model,
+        inputs,
+        traced_decompositions(),
+        lambda captured: pipeline.run(Stage.DYNAMO, captured, context),
+    )
+    pipeline.run(Stage.JOINT, module, context)
+    step = _with_sgd(module.graph, signature, learning_rate, momentum)
+    pipeline.run(Stage.ATEN, module, context)
+    pipeline.run(Stage.STATIC, module.graph, context)
+    for node, refusal in context.lifted.unsupported.items():
+        raise unsupported.error_of(node, refusal)
+    return step
 
 
 def _with_sgd(
-    graph: Graph, module: GraphModule, joint: aot.JointSignature, rate: float, momentum: float
+    graph: Graph, joint: aot.JointSignature, rate: float, momentum: float
 ) -> TrainingStep:
     placeholders = fx.placeholders(graph)
     position = {node.name: i for i, node in enumerate(placeholders)}
@@ -81,8 +92,7 @@ def _with_sgd(
             aliases[argument] = len(kept)
             kept.append(result)
     output.args = (tuple(kept),)
-    graph.eliminate_dead_code()
-    fx.lift_keys(graph)
+    edit.drop_unused(graph)
     return TrainingStep(graph, aliases)
 
 

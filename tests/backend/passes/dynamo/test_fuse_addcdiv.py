@@ -11,7 +11,9 @@ from torch import Tensor
 from torch._dynamo.testing import EagerAndRecordGraphs
 
 from tests.like_eager.compiled import assert_like_eager
-from xla_dynamo.backend.passes.dynamo.fuse_addcdiv import restore_scaled_updates
+from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.passes.contract import Context, WayIn
+from xla_dynamo.backend.passes.dynamo.fuse_addcdiv import fuse_addcdiv
 
 
 def _in_place(name: str) -> Callable[..., Tensor]:
@@ -57,7 +59,7 @@ def targets(function: Callable[..., Any]) -> list[Any]:
     record = EagerAndRecordGraphs()
     torch.compile(function, backend=record, fullgraph=True)(*operands(torch.bfloat16))
     (graph,) = record.graphs
-    restore_scaled_updates(graph)
+    fuse_addcdiv(graph.graph, Context("test", WayIn.COMPILE, Target("cpu")))
     return [node.target for node in graph.graph.nodes if node.op.startswith("call")]
 
 

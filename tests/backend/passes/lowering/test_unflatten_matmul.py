@@ -13,9 +13,12 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from xla_dynamo.backend.passes.lowering.unflatten_matmul import unflatten
+from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.passes.contract import Context, WayIn
+from xla_dynamo.backend.passes.lowering.unflatten_matmul import unflatten_matmul
 
 aten = torch.ops.aten
+CONTEXT = Context("test", WayIn.COMPILE, Target("cpu"))
 
 
 def traced(function: Callable[..., Any], *inputs: Tensor) -> GraphModule:
@@ -42,7 +45,7 @@ def test_linear_layer(dtype: torch.dtype) -> None:
     before = targets(module)
     assert before[aten.addmm.default] == 1
     assert before[aten.mm.default] == 2
-    unflatten(module.graph)
+    unflatten_matmul(module.graph, CONTEXT)
     module.recompile()
     after = targets(module)
     # Only the gradient of the weight is a product of matrices: it sums over both flattened axes.
@@ -67,7 +70,7 @@ def test_einsum(equation: str) -> None:
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     expected = gradients(*inputs)
     module = traced(gradients, *inputs)
-    unflatten(module.graph)
+    unflatten_matmul(module.graph, CONTEXT)
     module.recompile()
     assert targets(module).keys().isdisjoint({aten.squeeze.dim, aten.unsqueeze.default})
     permuted = [node for node in module.graph.nodes if node.target is aten.permute.default]
@@ -87,7 +90,7 @@ def test_views_of_permuted(order: tuple[int, ...], shape: tuple[int, ...]) -> No
 
     x = torch.arange(torch.Size(shape).numel()).reshape(shape)
     module = traced(views, x)
-    unflatten(module.graph)
+    unflatten_matmul(module.graph, CONTEXT)
     module.recompile()
     for actual, wanted in zip(module(x), views(x), strict=True):
         torch.testing.assert_close(actual, wanted)
@@ -105,7 +108,7 @@ def test_attention() -> None:
     expected = attend(*inputs)
     module = traced(attend, *inputs)
     assert targets(module)[aten.bmm.default] == 6
-    unflatten(module.graph)
+    unflatten_matmul(module.graph, CONTEXT)
     module.recompile()
     assert targets(module)[aten.matmul.default] == 6
     assert not targets(module).keys() & {aten.bmm.default, aten.view.default, aten.clone.default}
@@ -119,7 +122,7 @@ def test_loss_goes_on_with_rows() -> None:
 
     inputs = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randint(5, (6,))
     module = traced(loss, *inputs)
-    unflatten(module.graph)
+    unflatten_matmul(module.graph, CONTEXT)
     module.recompile()
     assert targets(module)[aten.mm.default] == 1
     assert targets(module)[aten.view.default] == 1
@@ -134,7 +137,7 @@ def test_transposed_weight() -> None:
 
     inputs = torch.randn(2, 3, 4), torch.randn(4, 4), torch.randn(4)
     module = traced(conv1d, *inputs)
-    unflatten(module.graph)
+    unflatten_matmul(module.graph, CONTEXT)
     module.recompile()
     assert targets(module) == {aten.t.default: 1, aten.linear.default: 1}
     torch.testing.assert_close(module(*inputs), conv1d(*inputs))
@@ -154,7 +157,7 @@ def test_what_is_no_layer_stays(function: Callable[..., Tensor]) -> None:
     inputs = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
     module = traced(function, *inputs)
     before = targets(module)
-    unflatten(module.graph)
+    unflatten_matmul(module.graph, CONTEXT)
     module.recompile()
     assert targets(module) == before
     torch.testing.assert_close(module(*inputs), function(*inputs))

@@ -1,8 +1,8 @@
-"""exp2, log2, log10, sinh and cosh -> exponentials and logarithms that lose no digits around them.
+"""exp2, log2, log10, sinh and cosh by way of exp and log, without losing digits around those.
 
-XLA makes exp2(x) of exp(x * log(2)), log2(x) of log(x) / log(2), and sinh(x) of exp(x - log(2)).
-The rounding of a float32 argument near 80 is one of the result's sixth digit, exp2(3) is no 8, and
-the floor of log2(8) is 2. Whole powers of two are computed by their bits here.
+A product in front of an exponential is rounded, and so are sums with a logarithm: near 80, the
+rounding of a float32 argument shows in the sixth digit of its exponential. Whole powers of two are
+taken out of arguments and put into results by their bits instead, so that exp2(3) is exactly 8.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._promotion import is_complex
-
 # log10(2) in two parts, by size in bits: the first has few digits, and its product with an exponent
 # is exact.
 _LOG10_2 = {
@@ -26,7 +24,7 @@ _LOG10_2 = {
 
 def exp2(x: jax.Array) -> jax.Array:
     """2 ** x: a power of a fraction, times a whole power in two factors, made of its bits."""
-    if is_complex(x.dtype):
+    if jnp.iscomplexobj(x):
         return jnp.exp2(x)
     most = 2 * (int(jnp.finfo(x.dtype).maxexp) - 2)
     whole = jnp.round(jnp.clip(x, -most, most))
@@ -37,7 +35,7 @@ def exp2(x: jax.Array) -> jax.Array:
 
 def log2(x: jax.Array) -> jax.Array:
     """The logarithm to base 2, whole for whole powers."""
-    if is_complex(x.dtype):
+    if jnp.iscomplexobj(x):
         return jnp.log2(x)
     exponent, significand = _parts(x)
     return exponent + lax.log(significand) * (1 / math.log(2))
@@ -45,7 +43,7 @@ def log2(x: jax.Array) -> jax.Array:
 
 def log10(x: jax.Array) -> jax.Array:
     """The logarithm to base 10: of the exponent's and of the significand's, small one first."""
-    if is_complex(x.dtype):
+    if jnp.iscomplexobj(x):
         return jnp.log10(x)
     exponent, significand = _parts(x)
     first, rest = _LOG10_2[jnp.finfo(x.dtype).bits]
@@ -71,7 +69,7 @@ def sinh(x: jax.Array) -> jax.Array:
 def _halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """exp(|x|) / 2 and exp(-|x|) / 2, of the root of exp(|x|)."""
     root = lax.exp(jnp.abs(x) / 2)
-    # Without barriers XLA would halve the square, and make exp(|x|) of it.
+    # The barrier keeps the halves apart: the square of the root would be made exp(|x|) again.
     root, half = lax.optimization_barrier((root, 0.5 * root))
     return half * root, 0.25 / half / root
 

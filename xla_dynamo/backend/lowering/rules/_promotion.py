@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation, is_supported, to_numpy, to_torch
 from xla_dynamo.backend.lowering.registry import Unsupported
+
+from ._numerics import ones_where, rounded_to
 
 _NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, complex: torch.complex64}
 
@@ -40,7 +41,10 @@ def result_dtype(*operands: Any) -> np.dtype:
     result = _rank(with_dimensions, _rank(zero_dimensional, number))
     assert result is not None, "an element-wise op without operands"
     if not is_supported(result):
-        raise Unsupported(f"XLA has no {result}")
+        raise Unsupported(
+            f"XLA has no dtype {result}.",
+            "Convert the operands to another dtype first.",
+        )
     return to_numpy(result)
 
 
@@ -81,21 +85,13 @@ def _rounded(operand: Any, dtype: np.dtype) -> jax.Array:
     return rounded_to(cast(operand, accumulation(dtype)), dtype)
 
 
-def rounded_to(x: jax.Array, dtype: np.dtype) -> jax.Array:
-    """Floats as `dtype` holds them, in their own dtype: XLA drops a conversion there and back."""
-    bits = jnp.finfo(dtype)
-    return lax.reduce_precision(x, bits.nexp, bits.nmant)
-
-
 def cast(operand: Any, dtype: np.dtype) -> jax.Array:
     """`operand` in `dtype`; integers wrap as PyTorch's do, and complex loses its phase."""
     if is_array(operand):
         if np.iscomplexobj(operand) and not np.issubdtype(dtype, np.complexfloating):
             operand = operand != 0 if dtype == np.bool_ else jnp.real(operand)
         if operand.dtype == np.bool_ and is_inexact(dtype):
-            # Not a conversion: XLA makes x * converted mask a choice of x or 0, even for inf.
-            one, zero = np.ones((), dtype), np.zeros((), dtype)
-            return jnp.where(operand, one, zero)
+            return ones_where(operand, dtype)
         if is_inexact(operand.dtype) and jnp.issubdtype(dtype, jnp.integer):
             return _truncated(operand, dtype)
         return operand.astype(dtype)
@@ -106,8 +102,9 @@ def cast(operand: Any, dtype: np.dtype) -> jax.Array:
 def _truncated(x: jax.Array, dtype: np.dtype) -> jax.Array:
     """Floats as integers: the low bits of a wider signed integer, or of its least if out of range.
 
-    XLA saturates. PyTorch goes through int64 to uint8, so that -1.0 is 255 on every platform, and
-    gives what the platform does for other dtypes (c10/util/TypeCast.h): this is x86, like NumPy.
+    XLA's conversion saturates. PyTorch goes through int64 to uint8, so that -1.0 is 255 on every
+    platform, and gives what the platform gives for other dtypes (c10/util/TypeCast.h): this is
+    x86, like NumPy.
     """
     if dtype == np.uint64:
         return jnp.where(x < 0, x.astype(np.int64).astype(dtype), x.astype(dtype))
@@ -153,8 +150,3 @@ def _rank(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype 
     if higher == torch.bool or lower.is_floating_point or lower.is_complex:
         return torch.promote_types(higher, lower)
     return higher
-
-
-def plus_zero(x: jax.Array) -> jax.Array:
-    """`x` with its zeros positive: XLA drops the addition of 0, and -0.0 would stay."""
-    return jnp.where(x == 0, jnp.zeros((), x.dtype), x) if is_inexact(x.dtype) else x

@@ -18,7 +18,7 @@ from jax import lax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
-from .arithmetic import at_least, at_most
+from ._numerics import at_least, at_most
 
 aten = torch.ops.aten
 

@@ -6,7 +6,6 @@ Operands are tensors of mixed dtypes or Python numbers, promoted as PyTorch does
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,16 +18,8 @@ from jax import lax
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
-from ._promotion import (
-    cast,
-    compute,
-    is_array,
-    is_complex,
-    is_inexact,
-    plus_zero,
-    promote,
-    result_dtype,
-)
+from ._numerics import at_least, at_most, is_dropped, plus_zero
+from ._promotion import cast, compute, is_array, is_complex, is_inexact, promote, result_dtype
 from .complex_numbers import sqrt
 
 aten = torch.ops.aten
@@ -41,7 +32,7 @@ Operand = Any
 def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     if result_dtype(x, y) == np.bool_:
         return jnp.logical_or(x, jnp.logical_and(y, alpha))
-    if _is_zero(y, alpha):
+    if is_dropped(y, alpha):
         return compute(lambda x, y: plus_zero(x), x, y)
     alpha = _rounded(alpha, x, y)
     return compute(lambda x, y: x + _scaled(y, alpha), x, y, numbers_rounded=True)
@@ -49,7 +40,7 @@ def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
 
 @lower(aten.sub.Tensor, aten.sub.Scalar)
 def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
-    if not is_array(alpha) and alpha == 1 and not _is_zero(y, -alpha):
+    if not is_array(alpha) and alpha == 1 and not is_dropped(y, -alpha):
         return compute(jnp.subtract, x, y, numbers_rounded=True)
     # As eager does: the integer 0 is no -0.0 when its sign is changed, and decides that of a zero.
     return add(x, y, -alpha)
@@ -144,7 +135,10 @@ def pow_scalar(base: jax.Array, exponent: Operand) -> jax.Array:
     if isinstance(exponent, complex) or not float(exponent).is_integer():
         return compute(lax_power, base, exponent, numbers_rounded=True)
     if not is_inexact(dtype) and exponent < 0:
-        raise Unsupported("an integer to a negative power")
+        raise Unsupported(
+            "An integer has no negative power that is an integer.",
+            "Convert the base to a float first.",
+        )
     if is_inexact(dtype) and abs(exponent) > 16:
         return compute(lax_power, base, exponent, numbers_rounded=True)
     return compute(lambda x: lax.integer_pow(x, int(exponent)), base.astype(dtype))
@@ -185,17 +179,6 @@ def clamp(x: jax.Array, low: Operand = None, high: Operand = None) -> jax.Array:
     if high is None:
         return clamp_min(x, low)
     return compute(lambda x, low, high: at_most(at_least(x, low), high), x, low, high)
-
-
-def at_least(x: jax.Array, low: jax.Array) -> jax.Array:
-    """`x` where the two are equal: XLA's maximum of -0.0 and 0.0 is either."""
-    return jnp.where((x >= low) | (x != x), x, low) if is_inexact(x.dtype) else jnp.maximum(x, low)
-
-
-def at_most(x: jax.Array, high: jax.Array) -> jax.Array:
-    return (
-        jnp.where((x <= high) | (x != x), x, high) if is_inexact(x.dtype) else jnp.minimum(x, high)
-    )
 
 
 @lower(aten.clamp_min.default, aten.clamp_min.Tensor)
@@ -244,14 +227,6 @@ def _rounded(alpha: Operand, *operands: Operand) -> Operand:
     """What eager multiplies a 16-bit summand with: `alpha` in 16 bits, the product in 32."""
     dtype = result_dtype(*operands)
     return alpha if dtype == accumulation(dtype) else cast(alpha, dtype)
-
-
-def _is_zero(number: Operand, alpha: Operand) -> bool:
-    """Whether the product is a Python number that is 0 and not -0.0."""
-    if not all(isinstance(factor, (bool, int, float)) for factor in (number, alpha)):
-        return False
-    product = float(number) * float(alpha)
-    return product == 0 and math.copysign(1, product) > 0
 
 
 def _broadcasting(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

@@ -2,7 +2,7 @@
 
 PyTorch's forward returns the log-sum-exp of each row of scores, and its backward recomputes the
 probabilities from it (flash attention's formulas), so nothing of size queries x keys lives between
-the two. Of few keys, the weights themselves do (backend/attention_weights.py).
+the two. Of few keys, the weights themselves do (passes/joint/attention_backward.py).
 Products accumulate in float32; probabilities enter the second product in the dtype of the values.
 Query heads that share a key head become rows of one product.
 """
@@ -10,7 +10,6 @@ Query heads that share a key head become rows of one product.
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
 aten = torch.ops.aten
 
@@ -63,7 +62,7 @@ def _attended(
     """Attention; of each row of scores, exp(score - top), their sum, and top, the largest."""
     shape, dtype = (*query.shape[:-1], value.shape[-1]), query.dtype
     if attn_mask is None and not is_causal:
-        query = _by_key_head(query, key)
+        query = by_key_head(query, key)
     query, _, of_scores = _scaled(query, scale)
     scores = _masked(_rows_by_features(query, key) * of_scores, attn_mask, is_causal)
     lowest = -jnp.inf if attn_mask is None else float(jnp.finfo(scores.dtype).min)
@@ -108,8 +107,8 @@ def attention_backward(
     grad_scores = weights * (_rows_by_features(grad_out, value) - along) * (inverse * of_scores)
     return (
         _rows_by_keys(grad_scores, key) * of_query,
-        _keys_by_features(grad_scores, query, key),
-        _keys_by_features(weights, grad_out * inverse, value),
+        keys_by_features(grad_scores, query, key),
+        keys_by_features(weights, grad_out * inverse, value),
     )
 
 
@@ -138,8 +137,8 @@ def _scaled_dot_product_flash_attention_for_cpu_backward(
     weights, grad_scores = weights.astype(value.dtype), grad_scores.astype(query.dtype)
     return (
         (_rows_by_keys(grad_scores, key) * of_query).astype(query.dtype),
-        _keys_by_features(grad_scores, query, key).astype(key.dtype),
-        _keys_by_features(weights, grad_out, value).astype(value.dtype),
+        keys_by_features(grad_scores, query, key).astype(key.dtype),
+        keys_by_features(weights, grad_out, value).astype(value.dtype),
     )
 
 
@@ -169,50 +168,44 @@ def _masked(scores: Array, mask: Array | None, is_causal: bool) -> Array:
 
 def _rows_by_features(rows: Array, keys: Array) -> Array:
     """(b, h, t, d) times (b, h', s, d), over d: (b, h, t, s)."""
-    product = _product("bhtd,bhsd->bhts", _by_key_head(rows, keys), keys)
-    return product.reshape(*rows.shape[:-1], keys.shape[-2])
+    scores = product("bhtd,bhsd->bhts", by_key_head(rows, keys), keys)
+    return scores.reshape(*rows.shape[:-1], keys.shape[-2])
 
 
 def _rows_by_keys(weights: Array, keys: Array) -> Array:
     """(b, h, t, s) times (b, h', s, d), over s: (b, h, t, d)."""
-    product = _product("bhts,bhsd->bhtd", _by_key_head(weights, keys), keys)
-    return product.reshape(*weights.shape[:-1], keys.shape[-1])
+    rows = product("bhts,bhsd->bhtd", by_key_head(weights, keys), keys)
+    return rows.reshape(*weights.shape[:-1], keys.shape[-1])
 
 
-def _keys_by_features(weights: Array, rows: Array, keys: Array) -> Array:
+@PerPlatform
+def keys_by_features(weights: Array, rows: Array, keys: Array) -> Array:
     """(b, h, t, s) times (b, h, t, d), over t and the heads that share a key: like `keys`."""
-    weights, rows = _by_key_head(weights, keys), _by_key_head(rows, keys)
-    straight = partial(_product, "bhts,bhtd->bhsd")
-    if rows.shape[-1] >= weights.shape[-1]:
-        return straight(weights, rows)
-    return lax.platform_dependent(weights, rows, cpu=_turned_product, default=straight)
+    return product("bhts,bhtd->bhsd", by_key_head(weights, keys), by_key_head(rows, keys))
 
 
-def _turned_product(weights: Array, rows: Array) -> Array:
-    """XLA:CPU transposes the left operand of a product over its rows: let it be the smaller one.
-
-    The barrier keeps XLA from turning the product back.
-    """
-    product = _product("bhtd,bhts->bhds", rows, weights)
-    return lax.optimization_barrier(product).swapaxes(-1, -2)
-
-
-def _by_key_head(rows: Array, keys: Array) -> Array:
+def by_key_head(rows: Array, keys: Array) -> Array:
     """Query heads that share a key head, one after the other, as rows of that head."""
     batch, heads, _, width = rows.shape
     if heads == keys.shape[1]:
         return rows
     if heads % keys.shape[1]:
-        raise Unsupported(f"{heads} query heads do not divide among {keys.shape[1]} key heads")
+        raise Unsupported(
+            f"Its {heads} query heads do not divide among {keys.shape[1]} key heads.",
+            "Make the number of query heads a multiple of that of key heads.",
+        )
     shared = heads // keys.shape[1]
     return rows.reshape(batch, keys.shape[1], shared * rows.shape[2], width)
 
 
-def _product(subscripts: str, left: Array, right: Array) -> Array:
+def product(subscripts: str, left: Array, right: Array) -> Array:
     total = dtypes.accumulation(left.dtype)
     return jnp.einsum(subscripts, left, right, preferred_element_type=total)
 
 
 def _refuse_dropout(dropout_p: float) -> None:
     if dropout_p:
-        raise Unsupported("attention with dropout inside the fused op")
+        raise Unsupported(
+            "The fused attention op is covered without dropout only.",
+            "Pass dropout_p=0, or apply dropout outside of it.",
+        )

@@ -21,9 +21,9 @@ import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
-from . import _means
+from . import _numerics
 
 aten = torch.ops.aten
 
@@ -124,7 +124,10 @@ def native_batch_norm(
     if not training:
         return _frozen(x, weight, bias, running_mean, running_var, eps)
     if running_mean is not None:
-        raise Unsupported("training updates its running statistics in place")
+        raise Unsupported(
+            "In training it updates its running statistics in place, which no op of XLA does.",
+            "Call torch.nn.functional.batch_norm.",
+        )
     return _normalize(x, weight, bias, *_statistics(x, None), eps)
 
 
@@ -152,7 +155,10 @@ def native_batch_norm_backward(
         if running_var is not None:
             invstd = _inverse_deviation(running_var.astype(total), eps)
     if mean is None or invstd is None:
-        raise Unsupported("batch norm without statistics")
+        raise Unsupported(
+            "Its mean or its variance is missing.",
+            "Pass both, or train.",
+        )
     mean, invstd = mean.astype(total), invstd.astype(total)
     centered = x - _spread(mean, x)
     sum_grad = jnp.sum(grad, axes)
@@ -192,22 +198,18 @@ def batch_norm_backward(
 def _statistics(x: Array, near: Array | None) -> tuple[Array, Array]:
     """Mean and biased variance of each channel; in one pass if some `near` mean is known."""
     x = x.astype(dtypes.accumulation(x.dtype))
-    if near is None:
-        return _about_mean(x)
-    near = near.astype(x.dtype)
-    return lax.platform_dependent(
-        x, near, cpu=lambda x, near: _about_mean(x), default=_about_running_mean
-    )
+    return about_mean(x) if near is None else about_running_mean(x, near.astype(x.dtype))
 
 
-def _about_mean(x: Array) -> tuple[Array, Array]:
-    mean = _means.mean(x, _reduced(x))
-    return mean, _means.mean(jnp.square(x - _spread(mean, x)), _reduced(x))
+def about_mean(x: Array) -> tuple[Array, Array]:
+    mean = _numerics.mean(x, _reduced(x))
+    return mean, _numerics.mean(jnp.square(x - _spread(mean, x)), _reduced(x))
 
 
-def _about_running_mean(x: Array, near: Array) -> tuple[Array, Array]:
+@PerPlatform
+def about_running_mean(x: Array, near: Array) -> tuple[Array, Array]:
     distance = x - _spread(near, x)
-    shift, square = (_means.mean(a, _reduced(x)) for a in (distance, jnp.square(distance)))
+    shift, square = (_numerics.mean(a, _reduced(x)) for a in (distance, jnp.square(distance)))
     return near + shift, jnp.maximum(square - jnp.square(shift), 0)
 
 
@@ -232,7 +234,10 @@ def _frozen(
 ) -> Outputs:
     """Normalized by running statistics; torch leaves the saved ones empty."""
     if mean is None or var is None:
-        raise Unsupported("batch norm without statistics")
+        raise Unsupported(
+            "Its mean or its variance is missing.",
+            "Pass both, or train.",
+        )
     total = dtypes.accumulation(x.dtype)
     out, *_ = _normalize(x, weight, bias, mean.astype(total), var.astype(total), eps)
     return out, _nothing(total), _nothing(total)

@@ -17,7 +17,7 @@ from jax import lax
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
 from ._dims import axes
-from ._exponentials import exp2
+from ._numerics import exp2
 from ._promotion import compute, is_inexact, promote, result_dtype
 
 aten = torch.ops.aten
@@ -103,7 +103,9 @@ def hash_tensor(
 ) -> jax.Array:
     """The xor of all elements, as the bits of float64 or int64. XLA takes subnormals for 0."""
     if mode != 0:
-        raise Unsupported(f"mode {mode} of hash_tensor")
+        raise Unsupported(
+            f"It asks for mode {mode}, and only mode 0 is known.",
+        )
     wide = x.astype(np.float64 if is_inexact(x.dtype) else np.int64)
     bits = lax.bitcast_convert_type(wide, np.uint64)
     reduced = axes(dim, x.ndim)

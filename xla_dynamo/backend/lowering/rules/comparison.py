@@ -65,7 +65,10 @@ def where(condition: jax.Array, x: Operand, y: Operand) -> jax.Array:
 
 @lower(aten.where.default, aten.equal.default, aten.allclose.default)
 def depends_on_data(*args: object, **kwargs: object) -> jax.Array:
-    raise Unsupported("the result is a number or a shape on the host, which depends on data")
+    raise Unsupported(
+        "Its result is a Python number, or has a shape, that depends on data.",
+        "Use a form that returns a tensor of a known shape, such as (x == y).all().",
+    )
 
 
 @lower(aten.masked_fill.Scalar, aten.masked_fill.Tensor)

@@ -1,6 +1,6 @@
 """aten.convolution and its gradients -> lax.conv_general_dilated and its own transposes.
 
-Everything is one bilinear function, `_correlate`: the strided, padded, dilated, grouped correlation
+Everything is one bilinear function, `correlate`: the strided, padded, dilated, grouped correlation
 that aten calls convolution, in torch's layout (batch, channels, *spatial). A transposed
 convolution is its transpose in the input; each gradient is it or one of its transposes. JAX's
 transpose rules give the convolutions that XLA has kernels for (base dilation for the input,
@@ -15,14 +15,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import Unsupported, lower, platform
+from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
-from . import _taps
 from ._promotion import is_inexact
 
 aten = torch.ops.aten
@@ -45,7 +43,7 @@ def convolution(
 ) -> Array:
     """Any rank and any grouping; the bias is added after, for XLA to fuse."""
     rank = x.ndim - 2
-    x, weight = _accumulating(x), _accumulating(weight)
+    x, weight = accumulating(x), accumulating(weight)
     stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
     if transposed and not is_inexact(x.dtype):
         extra = _per_axis(output_padding, rank)
@@ -60,11 +58,11 @@ def convolution(
             + 1
             for i in range(rank)
         ]
-        correlate = _correlation(x.shape[2:], stride, padding, dilation, groups)
+        correlation = _cut_correlation(x.shape[2:], stride, padding, dilation, groups)
         large = jax.ShapeDtypeStruct((x.shape[0], weight.shape[1] * groups, *sizes), x.dtype)
-        (out,) = jax.linear_transpose(lambda y: correlate(y, weight), large)(x)
+        (out,) = jax.linear_transpose(lambda y: correlation(y, weight), large)(x)
     else:
-        out = _correlation(None, stride, padding, dilation, groups)(x, weight)
+        out = correlate(x, weight, stride, padding, dilation, groups)
     return out if bias is None else out + bias.reshape(-1, *[1] * rank)
 
 
@@ -98,90 +96,85 @@ def convolution_backward(
 ) -> tuple[Array | None, Array | None, Array | None]:
     """A transposed convolution's gradients are the plain one's, with `grad` as its input."""
     rank = x.ndim - 2
-    grad, x, weight = map(_accumulating, (grad, x, weight))
+    grad, x, weight = map(accumulating, (grad, x, weight))
     stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
     small = x if transposed else grad
-    correlate = _correlation(small.shape[2:], stride, padding, dilation, groups)
+    settings = (stride, padding, dilation, groups)
+    correlation = _cut_correlation(small.shape[2:], *settings)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         if transposed:
-            grad_x = correlate(grad, weight)
+            grad_x = correlation(grad, weight)
         else:
-            (grad_x,) = jax.linear_transpose(lambda y: correlate(y, weight), x)(grad)
+            (grad_x,) = jax.linear_transpose(lambda y: correlation(y, weight), x)(grad)
     if output_mask[1]:
         large, result = (grad, x) if transposed else (x, grad)
-        if _taps.pays_for_weight(platform.get(), large, weight.shape, groups):
-            settings = (stride, padding, dilation, groups)
-            grad_weight = _taps.weight_gradient(large, result, weight.shape, *settings)
-        else:
-            (grad_weight,) = jax.linear_transpose(partial(correlate, large), weight)(result)
+        grad_weight = weight_gradient(correlation, large, result, weight, *settings)
     if output_mask[2]:
         axes = (0, *range(2, grad.ndim))
         grad_bias = jnp.sum(grad, axes, dtype=dtypes.accumulation(grad.dtype))
     return grad_x, grad_weight, grad_bias
 
 
-def _correlation(
-    sizes: Sequence[int] | None,
+@PerPlatform
+def accumulating(array: Array) -> Array:
+    """An operand in the dtype in which it is convolved."""
+    return array
+
+
+@PerPlatform
+def correlate(
+    x: Array,
+    weight: Array,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Array:
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=stride,
+        padding=[(p, p) for p in padding],
+        rhs_dilation=dilation,
+        feature_group_count=groups,
+    )
+
+
+@PerPlatform
+def weight_gradient(
+    correlation: Correlate,
+    large: Array,
+    result: Array,
+    weight: Array,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Array:
+    """The gradient of the weight of `correlation`, from `result`, that of what `large` gave."""
+    return jax.linear_transpose(partial(correlation, large), weight)(result)[0]
+
+
+def _cut_correlation(
+    sizes: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
 ) -> Correlate:
-    """The bilinear map (input, weight) -> output, its output cut to `sizes` where given.
+    """The bilinear map (input, weight) -> output, its output cut to `sizes`.
 
     Only a transposed convolution whose output padding reaches the stride needs the cut.
     """
 
-    def correlate(x: Array, weight: Array) -> Array:
-        if _taps.pays(platform.get(), x.shape[2:], weight.shape[2:], groups):
-            out = _taps.correlate(x, weight, stride, padding, dilation)
-        elif _taps.pays_for_depthwise(platform.get(), weight.shape, groups):
-            out = _taps.depthwise(x, weight, stride, padding, dilation)
-        else:
-            convolve = partial(
-                lax.conv_general_dilated,
-                window_strides=stride,
-                padding=[(p, p) for p in padding],
-                rhs_dilation=dilation,
-                feature_group_count=groups,
-            )
-            mixes = platform.get() == "cpu" and weight.dtype == np.float64 and groups > 1
-            out = _unmixed(convolve, x, weight, groups) if mixes else convolve(x, weight)
-        if sizes is None or out.shape[2:] == tuple(sizes):
+    def correlation(x: Array, weight: Array) -> Array:
+        out = correlate(x, weight, stride, padding, dilation, groups)
+        if out.shape[2:] == tuple(sizes):
             return out
         return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
 
-    return correlate
-
-
-def _unmixed(convolve: Correlate, x: Array, weight: Array, groups: int) -> Array:
-    """With a second channel, of zeros, for groups that have one input, or one output.
-
-    XLA:CPU mixes such groups in float64, by weights of zero: infinity of one is nan in the others.
-    The outputs are the inputs of the transpose, that is of the gradient.
-    """
-    outputs, inputs = weight.shape[:2]
-    if inputs == 1:
-        x = _padded(x.reshape(x.shape[0], groups, 1, *x.shape[2:]), axis=2)
-        x, weight = x.reshape(x.shape[0], 2 * groups, *x.shape[3:]), _padded(weight, axis=1)
-    if outputs != groups:
-        return convolve(x, weight)
-    out = convolve(x, _padded(weight[:, None], axis=1).reshape(2 * groups, *weight.shape[1:]))
-    return out.reshape(out.shape[0], groups, 2, *out.shape[2:])[:, :, 0]
-
-
-def _padded(array: Array, axis: int) -> Array:
-    """With one zero more, at the end of `axis`."""
-    zero = lax.full((), 0, array.dtype)
-    return lax.pad(array, zero, [(0, int(i == axis), 0) for i in range(array.ndim)])
-
-
-def _accumulating(array: Array) -> Array:
-    """For 16-bit floats on a CPU float32, in which XLA:CPU convolves anyway: one rounding, last."""
-    if platform.get() != "cpu":
-        return array
-    return array.astype(dtypes.accumulation(array.dtype))
+    return correlation
 
 
 def _transposed(
@@ -215,5 +208,8 @@ def _per_axis(values: Sequence[int], rank: int) -> list[int]:
     if len(values) == 1:
         values *= rank
     if len(values) != rank:
-        raise Unsupported(f"a convolution over {rank} axes with {len(values)} settings")
+        raise Unsupported(
+            f"The convolution has {rank} axes, and {len(values)} values are given for them.",
+            "Pass one value, or one for each axis.",
+        )
     return values

@@ -18,7 +18,8 @@ from jax import lax
 from xla_dynamo.backend.lowering.dtypes import to_numpy
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
-from ._promotion import cast, is_inexact, plus_zero, result_dtype
+from ._numerics import plus_zero
+from ._promotion import cast, is_inexact, result_dtype
 
 aten = torch.ops.aten
 
@@ -61,7 +62,10 @@ def _check_dense(size: Sequence[int], stride: Sequence[int]) -> None:
     expected = 1
     for step, n in sorted((step, n) for step, n in zip(stride, size, strict=True) if n > 1):
         if step != expected:
-            raise Unsupported(f"strides {tuple(stride)} leave gaps, or overlap")
+            raise Unsupported(
+                f"XLA's arrays are dense, and the strides {tuple(stride)} leave gaps or overlap.",
+                "Make a contiguous tensor instead.",
+            )
         expected *= n
 
 
@@ -198,8 +202,7 @@ def _between(start: Any, end: Any, steps: int, result: np.dtype) -> jax.Array:
     place = lax.iota(np.int64, steps)
     step = (end - start) / (steps - 1)
     values = jnp.where(place < steps // 2, start + step * place, end - step * (steps - 1 - place))
-    # XLA drops the addition of 0, and the 0 of a negative step is -0.0.
-    return jnp.where((values == 0) & ((place == 0) | (place == steps - 1)), 0, values)
+    return plus_zero(values)  # the ends are sums with a step's 0, which may be -0.0
 
 
 @lower(aten.eye.default)

@@ -79,7 +79,10 @@ def rrelu_with_noise_functional(
 def refuse_generator(generator: Any) -> None:
     """A user's own torch.Generator has a state that only eager can advance."""
     if generator is not None:
-        raise Unsupported("random numbers from a torch.Generator given by the user")
+        raise Unsupported(
+            "It draws from a torch.Generator, whose state only eager PyTorch can advance.",
+            "Pass no generator: torch.manual_seed seeds what is compiled.",
+        )
 
 
 def _chance(key: jax.Array, shape: tuple[int, ...], p: float) -> jax.Array:

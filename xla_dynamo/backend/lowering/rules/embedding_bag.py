@@ -91,7 +91,10 @@ def _embedding_bag_backward(
     padding_idx: int = -1,
 ) -> Array:
     if sparse:
-        raise Unsupported("a sparse gradient")
+        raise Unsupported(
+            "It asks for a sparse gradient, and XLA's arrays are dense.",
+            "Pass sparse=False.",
+        )
     return _embedding_bag_dense_backward(
         *(grad, indices, _bag_of_each(indices, offsets), bag_size, maximum_indices),
         *(num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx),

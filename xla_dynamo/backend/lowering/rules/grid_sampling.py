@@ -34,7 +34,10 @@ def grid_sampler(
 ) -> Array:
     """Pixel places come in the order of (width, height, depth), between -1 and 1."""
     if interpolation_mode == CUBIC and x.ndim != 4:
-        raise Unsupported("cubic sampling of volumes")
+        raise Unsupported(
+            "Bicubic sampling is for planes, and this is a volume.",
+            "Use mode='bilinear'.",
+        )
     dtype, sizes = x.dtype, x.shape[2:]
     x, grid = (a.astype(dtypes.accumulation(a.dtype)) for a in (x, grid))
     taps = []

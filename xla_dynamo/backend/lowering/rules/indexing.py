@@ -7,7 +7,6 @@ refused.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +28,10 @@ Indices = Sequence[jax.Array | None]
 def advanced_key(indices: Indices) -> tuple[Any, ...]:
     """The NumPy key of a list of index tensors, where None means all of a dimension."""
     if any(is_mask(index) for index in indices):
-        raise Unsupported("indexing by a boolean mask: the output shape depends on data")
+        raise Unsupported(
+            "It indexes by a boolean mask, so that the shape of its result depends on data.",
+            "Use torch.where or masked_fill, or index by integers.",
+        )
     return tuple(slice(None) if index is None else index for index in indices)
 
 
@@ -52,36 +54,9 @@ def narrowed(x: jax.Array, key: Any) -> Any:
     return tuple(e if isinstance(e, slice) else jnp.asarray(e).astype(np.int32) for e in key)
 
 
-def joined(x: jax.Array, key: Any) -> tuple[jax.Array, tuple[Any, ...]] | None:
-    """`x` with its indexed dimensions made one, and the key with the one index into that.
-
-    XLA:CPU keeps every coordinate in bounds as it reads or writes: one takes less time than two.
-    None where less than two dimensions are indexed, or such that are not neighbours.
-    """
-    key = key if isinstance(key, tuple) else (key,)
-    dims = [dim for dim, entry in enumerate(key) if not isinstance(entry, slice)]
-    first, last = (dims[0], dims[-1] + 1) if dims else (0, 0)
-    sizes = x.shape[first:last]
-    if len(dims) < 2 or len(sizes) > len(dims) or not 0 < math.prod(sizes) < 2**31:
-        return None
-    place = np.int32(0)
-    for size, entry in zip(sizes, key[first:last], strict=True):
-        coordinate = jnp.asarray(entry).astype(np.int32)
-        place = place * np.int32(size) + jnp.where(coordinate < 0, coordinate + size, coordinate)
-    merged = x.reshape(*x.shape[:first], math.prod(sizes), *x.shape[last:])
-    return merged, (*key[:first], place, *key[last:])
-
-
 @lower(aten.index.Tensor)
 def index(x: jax.Array, indices: Indices) -> jax.Array:
-    key = advanced_key(indices)
-    one = joined(x, key)
-    if one is None:
-        return take(x, key)
-    return lax.platform_dependent(
-        cpu=lambda: take(*one, wrap=False),
-        default=lambda: take(x, key),
-    )
+    return take(x, advanced_key(indices))
 
 
 def clamped(x: jax.Array, indices: Indices) -> Indices:
@@ -114,7 +89,10 @@ def unsafe_masked_index(x: jax.Array, mask: jax.Array, indices: Indices, fill: f
 @lower(aten.index_select.default)
 def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
     if index.dtype not in (np.int32, np.int64):  # which shape inference lets pass
-        raise Unsupported(f"indices of {index.dtype}")
+        raise Unsupported(
+            f"Indices are int32 or int64, and these are {index.dtype}.",
+            "Convert them with long().",
+        )
     if x.ndim == 0:
         return x
     return take(x, along(axis(dim, x.ndim), at_least_1d(index)), wrap=False)
@@ -161,7 +139,10 @@ def take_flat(x: jax.Array, index: jax.Array) -> jax.Array:
 @lower(aten.repeat_interleave.Tensor)
 def repeat_interleave(repeats: jax.Array, *, output_size: int | None = None) -> jax.Array:
     if output_size is None:
-        raise Unsupported("repeat_interleave without output_size: the shape depends on data")
+        raise Unsupported(
+            "The shape of its result depends on data: the repeats.",
+            "Pass output_size.",
+        )
     positions = jnp.arange(repeats.shape[0], dtype=repeats.dtype)
     return jnp.repeat(positions, repeats, total_repeat_length=output_size)
 
@@ -178,12 +159,18 @@ def nonzero_static(x: jax.Array, *, size: int, fill_value: int = -1) -> jax.Arra
 
 @lower(aten.nonzero.default, aten.masked_select.default, aten.bincount.default)
 def shape_depends_on_data(*args: object, **kwargs: object) -> jax.Array:
-    raise Unsupported("the output shape depends on data")
+    raise Unsupported(
+        "The shape of its result depends on data, and XLA compiles for fixed shapes.",
+        "Use a form whose shape is known, such as torch.where with a mask.",
+    )
 
 
 @lower(aten.one_hot.default)
 def one_hot(index: jax.Array, num_classes: int = -1) -> jax.Array:
     if num_classes < 0:
-        raise Unsupported("one_hot without num_classes: the output shape depends on data")
+        raise Unsupported(
+            "The shape of its result depends on data: the largest index.",
+            "Pass num_classes.",
+        )
     classes = lax.broadcasted_iota(index.dtype, (*index.shape, num_classes), index.ndim)
     return (index[..., None] == classes).astype(np.int64)

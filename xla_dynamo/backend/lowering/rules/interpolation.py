@@ -1,14 +1,12 @@
 """Linear and cubic resizing and their gradients -> one small weight matrix for each axis.
 
 The taps of an output element and their weights are known while tracing. Multiplying each axis with
-a matrix of them moves the fewest bytes on a TPU (a tenth of what gathers move) and is the fastest
-on CPU, but for two taps forward, or four that shrink an image. A matrix would spread infinities
-over whole rows: an image that has some is resized by gathers.
+a matrix of them moves the fewest bytes on a TPU (a tenth of what gathers move). A matrix would
+spread infinities over whole rows: an image that has some is resized by gathers.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +18,7 @@ import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
 from ._interpolation import contract, output_sizes, step
 
@@ -49,12 +47,7 @@ def upsample(
         return _bytes(x, _taps(taps_of, x.shape[-2:], output_size, align_corners, scales, wide))
     dtype, x = x.dtype, _floating(x)
     taps = _taps(taps_of, x.shape[-rank:], output_size, align_corners, scales, x.dtype)
-    by_taps, by_either = partial(_by_taps, taps=taps), partial(_by_matrices_if_finite, taps=taps)
-    most = max(len(weights) for _, weights in taps)
-    shrinks = math.prod(output_size) <= math.prod(x.shape[-rank:])
-    if most <= (_MOST_UNROLLED if shrinks else 2):
-        return lax.platform_dependent(x, cpu=by_taps, default=by_either).astype(dtype)
-    return by_either(x).astype(dtype)
+    return resized(x, taps).astype(dtype)
 
 
 def upsample_vec(
@@ -192,10 +185,12 @@ def _matrix(taps: Taps, size: int) -> np.ndarray:
     return matrix[:, :size]
 
 
-def _by_matrices_if_finite(x: Array, taps: Sequence[Taps]) -> Array:
+@PerPlatform
+def resized(x: Array, taps: Sequence[Taps]) -> Array:
+    """By matrices, if all of `x` is finite."""
     sizes = x.shape[x.ndim - len(taps) :]
     matrices = [_matrix(t, n) for t, n in zip(taps, sizes, strict=True)]
-    results = (partial(contract, matrices=matrices), partial(_by_taps, taps=taps))
+    results = (partial(contract, matrices=matrices), partial(by_taps, taps=taps))
     shape = jax.eval_shape(results[0], x).shape
     # Flat, both come out in one layout: XLA copies the one into the other's, else.
     flat = [lambda x, result=result: result(x).reshape(-1) for result in results]
@@ -203,7 +198,7 @@ def _by_matrices_if_finite(x: Array, taps: Sequence[Taps]) -> Array:
     return lax.cond(is_finite, *flat, x).reshape(shape)
 
 
-def _by_taps(x: Array, taps: Sequence[Taps]) -> Array:
+def by_taps(x: Array, taps: Sequence[Taps]) -> Array:
     for axis, (places, weights) in enumerate(taps):
         x = _gathered(x, x.ndim - len(taps) + axis, places, weights)
     return x
@@ -244,5 +239,8 @@ def _fixed_point(weights: np.ndarray) -> tuple[np.ndarray, int]:
 
 def _floating(x: Array) -> Array:
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise Unsupported("eager rounds interpolated integers in ways of its own")
+        raise Unsupported(
+            "Eager PyTorch rounds interpolated integers in ways that XLA does not reproduce.",
+            "Convert the tensor to float32 first, and round the result.",
+        )
     return x.astype(dtypes.accumulation(x.dtype))

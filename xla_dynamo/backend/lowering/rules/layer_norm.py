@@ -17,7 +17,7 @@ from jax import lax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
-from . import _means
+from . import _numerics
 
 aten = torch.ops.aten
 
@@ -55,8 +55,8 @@ def native_layer_norm_backward(
     grad, x, mean, rstd = (a.astype(total) for a in (grad, x, mean, rstd))
     centered = x - mean
     scaled = grad if weight is None else grad * weight
-    shift = _means.mean(scaled, axes, keepdims=True) * rstd
-    slope = _means.mean(scaled * centered, axes, keepdims=True) * rstd * rstd * rstd
+    shift = _numerics.mean(scaled, axes, keepdims=True) * rstd
+    slope = _numerics.mean(scaled * centered, axes, keepdims=True) * rstd * rstd * rstd
     grads = (
         (scaled * rstd - shift - centered * slope).astype(out_dtype),
         jnp.sum(grad * centered * rstd, rows),
@@ -120,9 +120,9 @@ def native_group_norm_backward(
 
 
 def _standardize(x: Array, axes: Sequence[int], eps: float) -> tuple[Array, Array, Array]:
-    mean = _means.mean(x, axes, keepdims=True)
+    mean = _numerics.mean(x, axes, keepdims=True)
     centered = x - mean
-    rstd = lax.rsqrt(_means.mean(jnp.square(centered), axes, keepdims=True) + eps)
+    rstd = lax.rsqrt(_numerics.mean(jnp.square(centered), axes, keepdims=True) + eps)
     return centered * rstd, mean, rstd
 
 

@@ -205,4 +205,7 @@ def _adjoint(a: jax.Array) -> jax.Array:
 
 def _require_pivot(pivot: bool) -> None:
     if not pivot:
-        raise Unsupported("LU without pivoting")
+        raise Unsupported(
+            "XLA's LU factorization exchanges rows, and pivot=False is asked for.",
+            "Pass pivot=True.",
+        )

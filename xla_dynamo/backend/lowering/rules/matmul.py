@@ -60,7 +60,10 @@ def scaled_mm(
     """float8 matrices with a scale each, or one for each row of `x` and column of `y`."""
     for scale, shape in ((scale_x, (x.shape[0], 1)), (scale_y, (1, y.shape[1]))):
         if scale.dtype != np.float32 or (scale.size != 1 and scale.shape != shape):
-            raise Unsupported("its scales are of blocks")
+            raise Unsupported(
+                "Its scales are given by blocks.",
+                "Pass one float32 scale for a matrix, or one for each row of x and column of y.",
+            )
     wide = product(x.astype(np.float32), y.astype(np.float32), (1, 0))
     scales = [scale.reshape(()) if scale.size == 1 else scale for scale in (scale_x, scale_y)]
     wide = wide * scales[0] * scales[1]

@@ -19,14 +19,13 @@ import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 from ._windows import (
     Windows,
     adaptive_bounds,
     even_windows,
     lowest,
-    max_by_windows,
     window_arguments,
     window_max,
     window_slices,
@@ -173,16 +172,18 @@ def _indices_by_pairs(x: Array, over: Windows) -> Array:
     return found.astype(jnp.int64)
 
 
+@PerPlatform
 def _backward(rank: int, grad: Array, x: Array, indices: Array, over: Windows | None) -> Array:
-    scatter = partial(scatter_by_index, rank)
+    return scatter_by_index(rank, grad, x, indices)
+
+
+@_backward.on("tpu")
+def _select_and_scatter(
+    rank: int, grad: Array, x: Array, indices: Array, over: Windows | None
+) -> Array:
     if over is None or any(d > 1 for d in over.dilation):
-        return scatter(grad, x, indices)
-    select = partial(_select_and_scatter, over)
-    return lax.platform_dependent(grad, x, indices, tpu=select, default=scatter)
-
-
-def _select_and_scatter(over: Windows, grad: Array, x: Array, indices: Array) -> Array:
-    _, transpose = jax.vjp(lambda x: max_by_windows(x, over), x)
+        return scatter_by_index(rank, grad, x, indices)
+    _, transpose = jax.vjp(lambda x: window_max(x, over), x)
     return transpose(grad)[0]
 
 

@@ -19,7 +19,7 @@ from jax import lax
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import lower
 
-from . import _exponentials, _means, complex_numbers
+from . import _numerics, complex_numbers
 from ._promotion import cast, compute, floating, is_complex, is_inexact
 
 aten = torch.ops.aten
@@ -28,17 +28,17 @@ _TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sqrt.default: complex_numbers.sqrt,
     aten.rsqrt.default: lax.rsqrt,
     aten.exp.default: lax.exp,
-    aten.exp2.default: _exponentials.exp2,
+    aten.exp2.default: _numerics.exp2,
     aten.expm1.default: lax.expm1,
     aten.log.default: lax.log,
     aten.log1p.default: lax.log1p,
-    aten.log2.default: _exponentials.log2,
-    aten.log10.default: _exponentials.log10,
+    aten.log2.default: _numerics.log2,
+    aten.log10.default: _numerics.log10,
     aten.sin.default: lax.sin,
     aten.cos.default: lax.cos,
     aten.tan.default: lax.tan,
-    aten.sinh.default: _exponentials.sinh,
-    aten.cosh.default: _exponentials.cosh,
+    aten.sinh.default: _numerics.sinh,
+    aten.cosh.default: _numerics.cosh,
     aten.tanh.default: lax.tanh,
     aten.asin.default: complex_numbers.asin,
     aten.acos.default: complex_numbers.acos,
@@ -60,17 +60,6 @@ _ROUNDINGS: dict[Any, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def _relu(x: jax.Array) -> jax.Array:
-    zero = jnp.zeros((), x.dtype)
-    if not is_inexact(x.dtype):
-        return lax.max(x, zero)
-    # Eager keeps -0.0, of which and 0.0 XLA's maximum is either; compilers for GPUs fuse a maximum
-    # into convolutions.
-    return lax.platform_dependent(
-        x, cpu=lambda x: jnp.where(x < 0, zero, x), default=lambda x: lax.max(x, zero)
-    )
-
-
 _OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.neg.default: lax.neg,
     aten.square.default: lax.square,
@@ -78,7 +67,7 @@ _OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sgn.default: lambda x: sgn(x),
     aten.sign.default: lambda x: sgn(x),
     aten.frac.default: lambda x: x - jnp.trunc(x),
-    aten.relu.default: _relu,
+    aten.relu.default: _numerics.relu,
 }
 
 
@@ -119,9 +108,9 @@ def round_decimals(x: jax.Array, *, decimals: int) -> jax.Array:
     scale = 10.0 ** abs(decimals)
 
     def round_(x: jax.Array) -> jax.Array:
-        scaled = x * scale if decimals > 0 else _means.divided(x, scale)
+        scaled = x * scale if decimals > 0 else _numerics.divided(x, scale)
         whole = lax.round(scaled, lax.RoundingMethod.TO_NEAREST_EVEN)
-        return _means.divided(whole, scale) if decimals > 0 else whole * scale
+        return _numerics.divided(whole, scale) if decimals > 0 else whole * scale
 
     return compute(round_, x)
 

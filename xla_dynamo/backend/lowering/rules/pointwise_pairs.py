@@ -13,17 +13,10 @@ from jax import lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
-from . import _means
-from ._exponentials import exp2
+from ._numerics import atan2, divided, exp2
 from ._promotion import compute, is_complex, is_inexact
 
 aten = torch.ops.aten
-
-
-def _atan2(y: jax.Array, x: jax.Array) -> jax.Array:
-    # Of zeros that LLVM knows to be zeros, XLA's atan2 is nan on the CPU.
-    at_zero = (x == 0) & (y == 0)
-    return lax.atan2(*jnp.broadcast_arrays(y, jnp.where(at_zero, jnp.copysign(1, x), x)))
 
 
 def _hypot(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -59,14 +52,14 @@ def _logaddexp(x: jax.Array, y: jax.Array) -> jax.Array:
 def _logaddexp2(x: jax.Array, y: jax.Array) -> jax.Array:
     if is_complex(x.dtype):
         return _logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
-    # Divided: a product would be one with the sum at one place of a loop, and rounded at another.
+    # Divided: a product is not rounded where it is fused with the sum into one instruction.
     difference = x - y
-    rest = _means.divided(jnp.log1p(jnp.exp2(-jnp.abs(difference))), math.log(2))
+    rest = divided(jnp.log1p(jnp.exp2(-jnp.abs(difference))), math.log(2))
     return jnp.where(jnp.isnan(difference), x + y, jnp.maximum(x, y) + rest)
 
 
 _PAIRS: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
-    _atan2: (aten.atan2.default,),
+    atan2: (aten.atan2.default,),
     _hypot: (aten.hypot.default,),
     _copysign: (aten.copysign.Tensor, aten.copysign.Scalar),
     _xlogy: (aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other),

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import torch
 import torch._inductor.inductor_prims  # defines prims.fma; AOTAutograd has imported it before us
 from jax import lax
-from jax.experimental.xla_metadata import set_xla_metadata
 
 from xla_dynamo.backend.lowering.dtypes import to_numpy
 from xla_dynamo.backend.lowering.registry import lower
 
-from ._promotion import compute, rounded_to
+from ._numerics import rounded_to
+from ._promotion import compute
 from .views import cast
 
 prims = torch.ops.prims
@@ -65,10 +65,4 @@ def rounded_number(x: jax.Array, dtype: torch.dtype) -> jax.Array:
 
 @lower(torch.ops.xla_dynamo.materialize.default)
 def computed(x: jax.Array) -> jax.Array:
-    """On the CPU barriers are gone before XLA makes loops of several ops; elsewhere calls are."""
-    return lax.platform_dependent(x, cpu=_called, default=lax.optimization_barrier)
-
-
-def _called(x: jax.Array) -> jax.Array:
-    with set_xla_metadata(inlineable="false"):
-        return jax.jit(lambda x: x)(x)
+    return lax.optimization_barrier(x)

@@ -39,7 +39,10 @@ def _factory(
         scale = math.sqrt(0.5) if draw is random_bits.normal else 1.0
         return lax.complex(*(part * real.type(scale) for part in parts))
     if not jnp.issubdtype(target, jnp.floating):
-        raise Unsupported(f"random floats of dtype {dtype}")
+        raise Unsupported(
+            f"Random floats have a floating-point dtype, and {dtype} is none.",
+            "Draw in a float dtype, and convert the result.",
+        )
     return draw(key, tuple(size), target).astype(target)
 
 
@@ -112,7 +115,10 @@ def normal(
     tensors = [operand for operand in (mean, std) if isinstance(operand, jax.Array)]
     dtype = tensors[0].dtype
     if dtype.kind == "c":
-        raise Unsupported("complex normals with a tensor of means or deviations")
+        raise Unsupported(
+            "Complex normal numbers are not covered with a tensor of means or deviations.",
+            "Scale and shift the result of torch.randn.",
+        )
     wide = dtypes.accumulation(dtype)
     shape = jnp.broadcast_shapes(*(tensor.shape for tensor in tensors))
     drawn = random_bits.normal(key, shape, dtype)

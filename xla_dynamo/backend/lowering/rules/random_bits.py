@@ -33,7 +33,10 @@ _PARITY = np.uint32(0x1BD11BDA)
 def words(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> tuple[jax.Array, jax.Array]:
     """Two independent uint32 words for each element."""
     if math.prod(shape) >= 2**32:
-        raise Unsupported("a random tensor of 2**32 elements or more")
+        raise Unsupported(
+            "It draws 2**32 numbers or more, and the generator counts with 32 bits.",
+            "Draw them in several parts.",
+        )
     x0 = jnp.full(shape, stream, jnp.uint32)
     return _threefry(key[0], key[1], x0, _linear_index(shape))
 

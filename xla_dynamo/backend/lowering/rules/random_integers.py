@@ -31,7 +31,10 @@ def integers(key: jax.Array, shape: Sequence[int], low: int, high: int) -> jax.A
     """int64 uniform in [low, high), whose ends are any int64 values (`high` may be 2**63)."""
     shape, count = tuple(shape), high - low
     if count <= 0:
-        raise Unsupported(f"random integers of the empty range [{low}, {high})")
+        raise Unsupported(
+            f"The range [{low}, {high}) of the random integers is empty.",
+            "Pass a high end above the low end.",
+        )
     if count <= 2**16:
         drawn = random_bits.bits(key, shape)
         top = (drawn >> 16) * np.uint32(count)
@@ -155,7 +158,10 @@ def multinomial(
     if num_samples > 1 and replacement:
         return _inverse_cdf(key, weights, num_samples)
     if num_samples > weights.shape[-1]:
-        raise Unsupported("more samples than categories, without replacement")
+        raise Unsupported(
+            "It draws more samples than there are categories, without replacement.",
+            "Draw fewer samples, or pass replacement=True.",
+        )
     race = weights / random_bits.exponential(key, weights.shape, wide)
     if num_samples == 1:
         return lax.argmax(race, race.ndim - 1, jnp.int64)[..., None]

@@ -16,9 +16,9 @@ import torch
 from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
 from xla_dynamo.backend.lowering.registry import lower
 
-from . import _means
+from . import _numerics
 from ._dims import axes
-from ._promotion import cast, floating, is_complex, is_inexact, plus_zero
+from ._promotion import cast, floating, is_complex, is_inexact
 
 aten = torch.ops.aten
 
@@ -44,7 +44,8 @@ def sum_dims(
 ) -> jax.Array:
     summands, result = _summands(x, dtype)
     total = jnp.sum(summands, axes(dims, x.ndim), keepdims=keepdim)
-    return _begun_with_zero(total, summands).astype(result)
+    total = _numerics.begun_with_zero(total, of_one=total.size == summands.size)
+    return total.astype(result)
 
 
 @lower(aten.nansum.default)
@@ -80,13 +81,9 @@ def mean_dims(
     x: jax.Array, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> jax.Array:
     summands, result = _summands(x, dtype)
-    mean = _means.mean(summands, axes(dims, x.ndim), keepdims=keepdim)
-    return _begun_with_zero(mean, summands).astype(result)
-
-
-def _begun_with_zero(total: jax.Array, summands: jax.Array) -> jax.Array:
-    """Eager's sums begin with 0, also those of one summand, which XLA hands on: 0 + -0.0 is 0."""
-    return plus_zero(total) if total.size == summands.size else total
+    mean = _numerics.mean(summands, axes(dims, x.ndim), keepdims=keepdim)
+    mean = _numerics.begun_with_zero(mean, of_one=mean.size == summands.size)
+    return mean.astype(result)
 
 
 @lower(aten.nanmean.default)
@@ -161,7 +158,7 @@ def _moments(
     """Variance and mean, by the deviations from the mean: one pass for each."""
     over = axes(dims, x.ndim)
     x = cast(x, accumulation(x.dtype))
-    mean = _means.mean(x, over, keepdims=True)
+    mean = _numerics.mean(x, over, keepdims=True)
     deviation = x - mean
     if is_complex(x.dtype):
         square = jnp.square(deviation.real) + jnp.square(deviation.imag)
@@ -170,7 +167,7 @@ def _moments(
     count = int(np.prod([x.shape[axis] for axis in over]))
     divisor = max(0, count - (1 if correction is None else correction))
     total = jnp.sum(square, over, keepdims=keepdim)
-    variance = _means.divided(total, divisor)  # by 0 inf or nan, as in eager
+    variance = _numerics.divided(total, divisor)  # by 0 inf or nan, as in eager
     return variance, mean if keepdim else mean.reshape(variance.shape)
 
 

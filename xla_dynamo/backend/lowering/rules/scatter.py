@@ -19,11 +19,11 @@ import torch
 from jax import lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
-from xla_dynamo.backend.lowering.registry import lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 from ._dims import along, at_least_1d, axis
 from ._promotion import cast, is_inexact
-from .indexing import Indices, advanced_key, clamped, element_wise, is_mask, joined, narrowed
+from .indexing import Indices, advanced_key, clamped, element_wise, is_mask, narrowed
 
 aten = torch.ops.aten
 
@@ -257,22 +257,14 @@ def _update(
 ) -> jax.Array:
     """x[key] = values, or the like with a reduction named as in jax's `.at`."""
     dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
-    name = _on_dtype(reduction, dtype) or "set"
-    values = values.astype(dtype)
+    method = _on_dtype(reduction, dtype) or "set"
+    return written(x.astype(dtype), key, values.astype(dtype), method, mode).astype(x.dtype)
 
-    def write(target: jax.Array, key: Any, wrap: bool) -> jax.Array:
-        method = getattr(target.astype(dtype).at[narrowed(target, key)], name)
-        written = method(values, mode=mode, wrap_negative_indices=wrap)
-        return written.astype(x.dtype).reshape(x.shape)
 
-    # What is out of range in one dimension would be in range of the joined one.
-    one = joined(x, key) if mode == "promise_in_bounds" else None
-    if one is None:
-        return write(x, key, True)
-    return lax.platform_dependent(
-        cpu=lambda: write(*one, False),
-        default=lambda: write(x, key, True),
-    )
+@PerPlatform
+def written(x: jax.Array, key: Any, values: jax.Array, method: str, mode: str) -> jax.Array:
+    """x.at[key].method(values)."""
+    return getattr(x.at[narrowed(x, key)], method)(values, mode=mode)
 
 
 def _update_rows(

@@ -18,7 +18,8 @@ from jax.scipy import special
 
 from xla_dynamo.backend.lowering.registry import lower
 
-from ._promotion import compute, plus_zero
+from ._numerics import plus_zero
+from ._promotion import compute
 
 aten = torch.ops.aten
 

@@ -12,16 +12,20 @@ what `index_put` puts through a mask gets the gradient there, of a length that i
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.graph import edit
 from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
+Call = Callable[..., Node]
 _SUMS = frozenset({aten.sum.default, aten.sum.dim_IntList})
 
 
@@ -34,7 +38,7 @@ class _Selection:
     dim: int
 
 
-def make_static(graph: Graph) -> None:
+def mask_sums(graph: Graph, context: Context) -> bool:
     """Rewrite `graph`, which may have symbolic shapes, in place."""
     changed = False
     for node in list(graph.nodes):
@@ -43,7 +47,8 @@ def make_static(graph: Graph) -> None:
         elif node.target is aten.index_select.default:
             changed |= _distinct(graph, node)
     if changed:
-        fx.drop_unused(graph)
+        edit.drop_unused(graph)
+    return changed
 
 
 def _masked(graph: Graph, node: Node) -> bool:
@@ -60,11 +65,12 @@ def _masked(graph: Graph, node: Node) -> bool:
     found = _Selection(node, source, present[0])
     size = node.meta["val"].shape[found.dim]
     size = size.node.maybe_as_int() if is_symbolic(size) else size
+    call = partial(edit.call, graph, like=node)
     with graph.inserting_before(node):
         if _is_summed(found, value.dim()):
-            node.replace_all_uses_with(_zero_outside_mask(graph, found, mask))
+            node.replace_all_uses_with(_zero_outside_mask(call, found, mask))
         elif size is not None:
-            node.replace_all_uses_with(_at_positions(graph, found, mask, size))
+            node.replace_all_uses_with(_at_positions(call, found, mask, size))
         else:
             return False
     return True
@@ -78,9 +84,10 @@ def _distinct(graph: Graph, node: Node) -> bool:
     if index is None or not _is_summed(_Selection(node, source, dim % max(1, rank))):
         return False
     with graph.inserting_before(node):
-        nowhere = fx.call(graph, aten.full_like.default, source, False, dtype=torch.bool)
-        pointed = fx.call(graph, aten.index_fill.int_Scalar, nowhere, dim, index, True)
-        node.replace_all_uses_with(_zero_outside(graph, source, pointed))
+        call = partial(edit.call, graph, like=node)
+        nowhere = call(aten.full_like.default, source, False, dtype=torch.bool)
+        pointed = call(aten.index_fill.int_Scalar, nowhere, dim, index, True)
+        node.replace_all_uses_with(_zero_outside(call, source, pointed))
     return True
 
 
@@ -116,20 +123,20 @@ def _sums(user: Node, found: _Selection, extent: int) -> bool:
     return extent == 1 and found.dim in [dim % rank for dim in dims]
 
 
-def _zero_outside_mask(graph: Graph, found: _Selection, mask: Node) -> Node:
+def _zero_outside_mask(call: Call, found: _Selection, mask: Node) -> Node:
     dims = found.source.meta["val"].dim() - found.dim - mask.meta["val"].dim()
     for _ in range(dims):
-        mask = fx.call(graph, aten.unsqueeze.default, mask, -1)
-    return _zero_outside(graph, found.source, mask)
+        mask = call(aten.unsqueeze.default, mask, -1)
+    return _zero_outside(call, found.source, mask)
 
 
-def _zero_outside(graph: Graph, source: Node, mask: Node) -> Node:
-    outside = fx.call(graph, aten.logical_not.default, mask)
-    return fx.call(graph, aten.masked_fill.Scalar, source, outside, 0)
+def _zero_outside(call: Call, source: Node, mask: Node) -> Node:
+    outside = call(aten.logical_not.default, mask)
+    return call(aten.masked_fill.Scalar, source, outside, 0)
 
 
-def _at_positions(graph: Graph, found: _Selection, mask: Node, size: int) -> Node:
-    positions = fx.call(graph, aten.nonzero_static.default, mask, size=size)
+def _at_positions(call: Call, found: _Selection, mask: Node, size: int) -> Node:
+    positions = call(aten.nonzero_static.default, mask, size=size)
     columns = range(mask.meta["val"].dim())
-    picked = [fx.call(graph, aten.select.int, positions, 1, column) for column in columns]
-    return fx.call(graph, aten.index.Tensor, found.source, [*[None] * found.dim, *picked])
+    picked = [call(aten.select.int, positions, 1, column) for column in columns]
+    return call(aten.index.Tensor, found.source, [*[None] * found.dim, *picked])

@@ -1,41 +1,47 @@
-"""A graph with ops whose shape depends on data -> those made of steps (see counted)."""
+"""Ops with data-dependent shapes -> padded ops, and a count that the host reads.
+
+The steps that each op is made of are in decompositions/dynamic_shapes.py.
+"""
 
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from xla_dynamo.backend.decompositions.dynamic_shapes import COUNTED, tells_on_zeros
-from xla_dynamo.backend.graph import fx, host_ops
+from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED, tells_on_zeros
+from xla_dynamo.backend.graph import edit, host_ops
 from xla_dynamo.backend.graph.fx import is_symbolic
 from xla_dynamo.backend.lowering import operands
 from xla_dynamo.backend.lowering.bodies import output_values
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 
 
-def count_first(graph: Graph) -> None:
+def pad_dynamic_shapes(graph: Graph, context: Context) -> bool:
     """Rewrite `graph`, whose shapes may be symbolic, in place."""
-    for node in list(graph.nodes):
-        if node.target not in COUNTED:
-            continue
+    changed = False
+    for node in [node for node in graph.nodes if node.target in PADDED]:
         if node.meta.get("unbacked_bindings"):
-            _rewrite(graph, node)
+            changed |= _rewrite(graph, node)
         elif node.target is not aten.index.Tensor:
-            _make_empty(graph, node)
+            changed |= _make_empty(graph, node)
+    return changed
 
 
-def _rewrite(graph: Graph, node: Node) -> None:
+def _rewrite(graph: Graph, node: Node) -> bool:
     size = _unknown_size(node)
     if size is None or _is_refused(node):
-        return
+        return False
     with graph.inserting_before(node):
-        result = COUNTED[node.target](_Nodes(graph, node, size), *node.args, **node.kwargs)
+        result = PADDED[node.target](_Nodes(graph, node, size), *node.args, **node.kwargs)
     _replace(graph, node, result)
+    return True
 
 
 def _is_refused(node: Node) -> bool:
@@ -53,20 +59,22 @@ def _stand_in(operand: Node) -> torch.Tensor:
     return torch.empty(sizes, dtype=value.dtype, device="meta")
 
 
-def _make_empty(graph: Graph, node: Node) -> None:
+def _make_empty(graph: Graph, node: Node) -> bool:
     """Of an empty tensor, PyTorch infers shapes without data: nothing is to be computed."""
     operand = node.args[0]
     values = output_values(node)
     assert isinstance(operand, Node)
     if any(value.numel() != 0 for value in values):
-        return
+        return False
 
     def empty(value: torch.Tensor) -> Node:
-        return fx.call(graph, aten.new_empty.default, operand, list(value.shape), dtype=value.dtype)
+        shape, dtype = list(value.shape), value.dtype
+        return edit.call(graph, aten.new_empty.default, operand, shape, dtype=dtype, like=node)
 
     with graph.inserting_before(node):
         made = [empty(value) for value in values]
     _replace(graph, node, made[0] if isinstance(node.meta["val"], torch.Tensor) else made)
+    return True
 
 
 def _unknown_size(node: Node) -> torch.SymInt | None:
@@ -101,38 +109,29 @@ class _Nodes:
 
     def __init__(self, graph: Graph, origin: Node, size: torch.SymInt) -> None:
         self._graph = graph
-        self._trace = origin.meta.get("stack_trace")
+        self._origin = origin
         self._size = size
 
     def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
-        node = fx.call(self._graph, op, *args, **kwargs)
-        value = self._traced(node).meta["val"]
+        call = partial(edit.call, self._graph, like=self._origin)
+        node = call(op, *args, **kwargs)
+        value = node.meta["val"]
         if isinstance(value, torch.Tensor):
             return node
-        return tuple(
-            self._traced(fx.call(self._graph, operator.getitem, node, at))
-            for at in range(len(value))
-        )
+        return tuple(call(operator.getitem, node, at) for at in range(len(value)))
 
     def value(self, operand: Node) -> torch.Tensor:
         return operand.meta["val"]
 
-    def number(self, count: Node, complaint: str) -> Node:
-        return self._step(host_ops.number, self._size, count, complaint)
+    def size(self, count: Node, complaint: str) -> Node:
+        return self._step(host_ops.size, self._size, count, complaint)
 
-    def leading(self, whole: Node, count: Node, dim: int = 0, transposed: bool = False) -> Node:
-        value = whole.meta["val"]
+    def leading(self, padded: Node, count: Node, dim: int = 0, transposed: bool = False) -> Node:
+        value = padded.meta["val"]
         shape = [self._size if at == dim else n for at, n in enumerate(value.shape)]
         part = value.new_empty(shape)
-        return self._step(
-            host_ops.leading, part.t() if transposed else part, whole, count, dim, transposed
-        )
+        part = part.t() if transposed else part
+        return self._step(host_ops.leading, part, padded, count, dim, transposed)
 
     def _step(self, step: Any, value: Any, *args: Any) -> Node:
-        node = self._traced(self._graph.call_function(step, args))
-        node.meta["val"] = value
-        return node
-
-    def _traced(self, node: Node) -> Node:
-        node.meta["stack_trace"] = self._trace
-        return node
+        return edit.insert(self._graph, step, args, {}, like=self._origin, value=value)

@@ -14,26 +14,20 @@ import collections
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.fx import is_inexact
+from xla_dynamo.backend.graph.fx import calls, is_inexact
+from xla_dynamo.backend.passes.contract import Context
 
 _PRODUCTS: dict[object, Any] = {torch.div: torch.addcdiv, torch.mul: torch.addcmul}
 
 
-def restore_scaled_updates(gm: GraphModule) -> None:
-    """Rewrite Dynamo's graph, and its subgraphs, in place."""
-    for module in gm.modules():
-        if isinstance(module, GraphModule):
-            _restore(module)
-
-
-def _restore(module: GraphModule) -> None:
+def fuse_addcdiv(graph: Graph, context: Context) -> bool:
+    """Rewrite Dynamo's graph in place."""
     fma = getattr(torch.ops.prims, "fma", None)  # torch 2.9 has none
     fused = None if fma is None else fma.default
-    by_place = _by_place(module.graph)
-    nodes = [node for node in module.graph.nodes if node.op == "call_function"]
-    found = [node for node in nodes if fused is not None and node.target is fused]
+    by_place = _by_place(graph)
+    found = [node for node in calls(graph) if fused is not None and node.target is fused]
     changed = sum(map(_restore_in_place, found))
     for place in by_place.values():
         triples = [place[i : i + 3] for i in range(0, len(place), 3)]
@@ -41,8 +35,7 @@ def _restore(module: GraphModule) -> None:
             for div, mul, add in triples:
                 _replace(add, torch.addcdiv, (add.args[0], *div.args), mul.args[1], (mul, div))
                 changed += 1
-    if changed:
-        module.recompile()
+    return changed > 0
 
 
 def _by_place(graph: Graph) -> dict[str, list[Node]]:

@@ -2,7 +2,7 @@
 
 AOTAutograd traces under PyTorch's Python dispatcher, whose kernels for the resizing ops take them
 apart: a bilinear resize becomes four gathers, its gradient four scatters, and images of bytes come
-out one off. `keep_resizing_whole` exchanges the call for `interpolate`, which calls the aten op
+out one off. `keep_interpolate` exchanges the call for `interpolate`, which calls the aten op
 past those kernels. Private API of torch met here: torch._dispatch.python, torch._C._nn.
 """
 
@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher, no_python_dispatcher
-from torch.fx import GraphModule
+from torch.fx import Graph
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from xla_dynamo.backend.graph.fx import exchange_calls, is_symbolic
+from xla_dynamo.backend.graph.edit import exchange_targets
+from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 
@@ -50,9 +52,9 @@ _INFERRED = frozenset(
 )
 
 
-def keep_resizing_whole(gm: GraphModule) -> None:
-    """Exchange the calls of F.interpolate and its kin, also in subgraphs, in place."""
-    exchange_calls(gm, _REPLACEMENTS)
+def keep_interpolate(graph: Graph, context: Context) -> bool:
+    """Exchange the calls of F.interpolate and its kin in Dynamo's graph."""
+    return exchange_targets(graph, _REPLACEMENTS)
 
 
 def interpolate(

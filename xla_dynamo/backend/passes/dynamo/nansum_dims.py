@@ -1,42 +1,39 @@
-"""Calls in Dynamo's graph over no dimensions, which is all -> over dimensions that are not given.
+"""nansum(x, dim=[]) -> nansum(x), because PyTorch's shape inference takes an empty list wrongly.
 
-PyTorch's shape inference takes `nansum(x, [])` for no reduction, its kernel for a full one. A
-scalar has the same shape either way, and where no dimensions are given, the two agree. Of other
-tensors, the sizes that the program has read from the result, and that Dynamo has made constants of
-its graph, are wrong (with any backend): no graph shows which, so such calls are refused.
+Eager's kernel reduces all dimensions, shape inference none (seen on torch 2.9 to 2.13). A scalar
+has the same shape either way, and without `dim` the two agree. For other tensors, sizes that the
+program has read from the result are wrong in Dynamo's graph already, with any backend: such calls
+are an error.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, Node
 
 from xla_dynamo.backend.lowering.source import location_of
+from xla_dynamo.backend.passes.contract import Context
 from xla_dynamo.errors import UnsupportedOp
 
-_MISTAKEN = (torch.nansum, "nansum")
 
-
-def leave_out_empty_dimensions(gm: GraphModule) -> None:
-    """Change the calls in place.
+def drop_empty_nansum_dims(graph: Graph, context: Context) -> bool:
+    """Change the calls in Dynamo's graph.
 
     Raises:
         UnsupportedOp: such a call on a tensor that has dimensions.
     """
-    changed = False
-    for node in gm.graph.nodes:
-        if node.target in _MISTAKEN and _dimensions(node) in ([], ()):
-            _refuse_dimensions(node)
-            node.args = (*node.args[:1], None, *node.args[2:])
-            node.kwargs = {name: value for name, value in node.kwargs.items() if name != "dim"}
-            changed = True
-    if changed:
-        gm.recompile()
+    found = [n for n in graph.nodes if n.target in (torch.nansum, "nansum") and _dim(n) in ([], ())]
+    for node in found:
+        _check_scalar(node)
+        node.args = (*node.args[:1], None, *node.args[2:])
+        node.kwargs = {name: value for name, value in node.kwargs.items() if name != "dim"}
+    return bool(found)
 
 
-def _refuse_dimensions(node: Node) -> None:
-    x = node.args[0] if node.args else node.kwargs["input"]
-    assert isinstance(x, Node)
+def _check_scalar(node: Node) -> None:
+    x: Any = node.args[0] if node.args else node.kwargs["input"]
     if x.meta["example_value"].dim():
         raise UnsupportedOp(
             f"nansum over an empty list of dimensions at {location_of(node)}: torch.compile takes "
@@ -46,5 +43,5 @@ def _refuse_dimensions(node: Node) -> None:
         )
 
 
-def _dimensions(node: Node) -> object:
+def _dim(node: Node) -> object:
     return node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")

@@ -12,53 +12,50 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
+from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
+ops = torch.ops.xla_dynamo
 _SLICES = (aten.slice.Tensor, aten.slice_backward.default)
 
 
-def keep_start_on_device(module: GraphModule) -> None:
+def keep_dynamic_slice(graph: Graph, context: Context) -> bool:
     """Rewrite, in place, a graph that holds forward and backward together, or inference only."""
-    graph = module.graph
     returned = set(map(_memory, graph.output_node().all_input_nodes))
     slices = [n for n in graph.nodes if n.target in _SLICES]
     if any(n.target is aten.slice.Tensor and _memory(n) in returned for n in slices):
-        return  # the number is read in any case
+        return False  # the number is read in any case
     changed = [node for node in slices if _rewrite(graph, node)]
-    for node in changed:
-        graph.erase_node(node)
     if changed:
         _drop_unused_numbers(graph)
-        module.recompile()
+    return bool(changed)
 
 
 def _rewrite(graph: Graph, node: Node) -> bool:
-    arguments = _by_name(node)
+    arguments = fx.arguments(node)
     number, dim = arguments.get("start"), arguments.get("dim", 0)
     if not isinstance(number, Node) or number.target is not aten._local_scalar_dense.default:
         return False
     start: Any = number.args[0]
     forward = node.target is aten.slice.Tensor
-    narrow = node if forward else arguments["grad_output"]
+    narrow: Any = node if forward else arguments["grad_output"]
     length = _known(narrow.meta["val"].shape[dim])
     if arguments.get("step", 1) != 1 or length is None:
         return False
-    with graph.inserting_before(node):
-        if forward:
-            args = (arguments["self"], dim, start, length)
-            new = graph.call_function(torch.ops.xla_dynamo.dynamic_slice.default, args)
-        else:
-            args = (narrow, arguments["input_sizes"], dim, start)
-            new = graph.call_function(torch.ops.xla_dynamo.dynamic_slice_backward.default, args)
-    value = node.meta["val"]
-    known = [(_known(size), size) for size in value.shape]
+    if forward:
+        op, args = ops.dynamic_slice.default, (arguments["input"], dim, start, length)
+    else:
+        op = ops.dynamic_slice_backward.default
+        args = (narrow, arguments["input_sizes"], dim, start)
+    known = [(_known(size), size) for size in node.meta["val"].shape]
     sizes = [size if number is None else number for number, size in known]
-    new.meta = {**node.meta, "val": value.new_empty(sizes)}
-    new.meta.pop("unbacked_bindings", None)
-    node.replace_all_uses_with(new)
+    with graph.inserting_before(node):
+        value = node.meta["val"].new_empty(sizes)
+        edit.substitute(node, edit.insert(graph, op, args, {}, like=node, value=value))
     return True
 
 
@@ -69,12 +66,6 @@ def _known(size: Any) -> int | None:
 def _memory(node: Node) -> Any:
     value = node.meta.get("val")
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else node
-
-
-def _by_name(node: Node) -> dict[str, Any]:
-    assert isinstance(node.target, torch._ops.OpOverload)
-    names = [argument.name for argument in node.target._schema.arguments]
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _drop_unused_numbers(graph: Graph) -> None:

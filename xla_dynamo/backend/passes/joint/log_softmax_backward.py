@@ -11,12 +11,15 @@ module registers an op for that; lowering/rules/losses.py lowers it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.fx import call, drop_detached
+from xla_dynamo.backend.graph.edit import call, drop_detached, substitute
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 # 16-bit floats keep the op: their output is rounded, and eager's gradient is of that.
@@ -24,9 +27,9 @@ _DTYPES = (torch.float32, torch.float64)
 _LOSSES = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 
 
-def save_rows_only(module: GraphModule) -> None:
+def recompute_log_softmax(graph: Graph, context: Context) -> bool:
     """Rewrite, in place, each log_softmax of a graph that holds its gradient as well."""
-    graph = module.graph
+    changed = False
     for node in graph.find_nodes(op="call_function", target=aten._log_softmax.default):
         arguments: Any = node.args
         x, dim, _ = arguments
@@ -34,7 +37,8 @@ def save_rows_only(module: GraphModule) -> None:
         gradients = [user for user in node.users if _is_gradient(user, node)]
         if gradients and _has_rows(x.meta["val"]) and x.meta["val"].dtype == node.meta["val"].dtype:
             _split(graph, node, x, dim, gradients)
-    module.recompile()
+            changed = True
+    return changed
 
 
 def _is_gradient(user: Node, output: Node) -> bool:
@@ -49,44 +53,42 @@ def _has_rows(x: torch.Tensor) -> bool:
 
 
 def _split(graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node]) -> None:
+    forward = partial(call, graph, like=node)
     with graph.inserting_before(node):
-        below = call(graph, aten.sub.Tensor, x, call(graph, aten.amax.default, x, [dim], True))
-        weights = call(graph, aten.exp.default, below)
-        total = call(graph, aten.sum.dim_IntList, weights, [dim], True)
-        output = call(graph, aten.sub.Tensor, below, call(graph, aten.log.default, total))
-    output.meta = {**node.meta, **output.meta}
+        below = forward(aten.sub.Tensor, x, forward(aten.amax.default, x, [dim], True))
+        weights = forward(aten.exp.default, below)
+        total = forward(aten.sum.dim_IntList, weights, [dim], True)
+        output = forward(aten.sub.Tensor, below, forward(aten.log.default, total))
     for gradient in gradients:
         grad: Any = gradient.args[0]
+        backward = partial(call, graph, like=gradient)
         with graph.inserting_before(gradient):
-            shares = call(graph, aten.div.Tensor, weights, total)
-            along = _sum_over_classes(graph, grad, dim)
-            taken = call(graph, aten.mul.Tensor, shares, along)
-            result = call(graph, aten.sub.Tensor, grad, taken)
-        gradient.replace_all_uses_with(result)
-        graph.erase_node(gradient)
+            shares = backward(aten.div.Tensor, weights, total)
+            taken = backward(aten.mul.Tensor, shares, _sum_over_classes(backward, grad, dim))
+            substitute(gradient, backward(aten.sub.Tensor, grad, taken))
     for user in list(node.users):
         of_loss = user.target in _LOSSES and user.args[1] is node
         user.replace_input_with(node, x if of_loss else output)
     graph.erase_node(node)
 
 
-def _sum_over_classes(graph: Graph, grad: Any, dim: int) -> Node:
+def _sum_over_classes(call: Callable[..., Node], grad: Any, dim: int) -> Node:
     """Without reading what is zero but for one class, or the same for all of them."""
     value, operands = grad.meta["val"], grad.args
     dim = dim % value.dim()
     if grad.target in _LOSSES and dim == min(value.dim() - 1, 1):
         of_loss, _, *rest = operands
-        return call(graph, torch.ops.xla_dynamo.nll_loss_row_gradient.default, of_loss, *rest)
+        return call(torch.ops.xla_dynamo.nll_loss_row_gradient.default, of_loss, *rest)
     if grad.target is aten.expand.default:
         shape = list(value.shape)
         shape[dim] = 1
         if list(_shape(operands[0])) == shape:
-            return call(graph, aten.mul.Scalar, operands[0], value.shape[dim])
+            return call(aten.mul.Scalar, operands[0], value.shape[dim])
     plain = grad.target is aten.add.Tensor and not grad.kwargs
     if plain and all(isinstance(o, Node) and _shape(o) == value.shape for o in operands):
-        sums = [_sum_over_classes(graph, operand, dim) for operand in operands]
-        return call(graph, aten.add.Tensor, *sums)
-    return call(graph, aten.sum.dim_IntList, grad, [dim], True)
+        sums = [_sum_over_classes(call, operand, dim) for operand in operands]
+        return call(aten.add.Tensor, *sums)
+    return call(aten.sum.dim_IntList, grad, [dim], True)
 
 
 def _shape(node: Node) -> torch.Size:

@@ -11,11 +11,15 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo.backend.graph.edit import insert, substitute
+from xla_dynamo.backend.passes.contract import Context
+
 aten = torch.ops.aten
 
 
-def join_reversals(graph: Graph) -> None:
+def join_reverse_cumsum(graph: Graph, context: Context) -> bool:
     """Rewrite `graph` in place."""
+    changed = False
     for node in graph.find_nodes(op="call_function", target=aten.flip.default):
         total: Any = node.args[0]
         if not _is_plain_sum(total) or len(total.users) > 1:
@@ -25,11 +29,11 @@ def join_reversals(graph: Graph) -> None:
             continue
         if _axes(node) != {total.args[1] % total.meta["val"].dim()}:
             continue
+        op, args = torch.ops.xla_dynamo.reverse_cumsum.default, (inner.args[0], total.args[1])
         with graph.inserting_before(node):
-            target = torch.ops.xla_dynamo.reverse_cumsum.default
-            joined = graph.call_function(target, (inner.args[0], total.args[1]))
-        joined.meta = dict(node.meta)
-        node.replace_all_uses_with(joined)
+            substitute(node, insert(graph, op, args, {}, like=node, value=node.meta["val"]))
+        changed = True
+    return changed
 
 
 def _is_plain_sum(node: Node) -> bool:

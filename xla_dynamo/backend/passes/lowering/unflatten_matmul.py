@@ -9,13 +9,15 @@ in 15 % less temporary memory. Values are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.fx import drop_unused
+from xla_dynamo.backend.graph.edit import call, drop_unused, insert
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 
@@ -30,44 +32,46 @@ _VIEWS = frozenset(
         aten.unsqueeze.default,
     }
 )
+_JOINED = _VIEWS | {aten.expand.default, aten.clone.default}
 
 
-def unflatten(graph: Graph) -> None:
+def unflatten_matmul(graph: Graph, context: Context) -> bool:
     """Rewrite `graph`, with static shapes, in place."""
-    _join_views(graph)
+    changed = _join_views(graph)
     for node in list(graph.nodes):
-        if node.target is aten.mm.default:
-            _product(graph, node)
-        elif node.target is aten.addmm.default and not node.kwargs:
-            _linear(graph, node)
-        elif node.target is aten.bmm.default:
-            _batched_product(graph, node)
-        elif node.target is aten.sum.dim_IntList:
-            _sum(graph, node)
+        rewrite = _REWRITES.get(node.target)
+        if rewrite is not None:
+            changed |= rewrite(graph, node)
     drop_unused(graph)
-    _join_views(graph)
+    return _join_views(graph) or changed
 
 
-def _join_views(graph: Graph) -> None:
+def _join_views(graph: Graph) -> bool:
     """Drop copies and views that change nothing; make a view of a view one view.
 
     A view of a permuted tensor is a view of it permuted without dimensions of one.
     """
+    changed = False
     for node in list(graph.nodes):
-        if node.target not in _VIEWS | {aten.expand.default, aten.clone.default}:
+        if node.target not in _JOINED:
             continue
         source = node.args[0]
         assert isinstance(source, Node)
-        if node.target in _VIEWS and source.target in _VIEWS:
-            assert isinstance(source.args[0], Node)
-            source = source.args[0]
-            node.target, node.args = aten.view.default, (source, list(_value(node).shape))
-        elif node.target in _VIEWS and source.target is aten.permute.default:
-            source = _without_ones(graph, source)
-            node.target, node.args = aten.view.default, (source, list(_value(node).shape))
+        if node.target in _VIEWS:
+            base = source
+            if source.target in _VIEWS:
+                base = source.args[0]
+                assert isinstance(base, Node)
+            elif source.target is aten.permute.default:
+                base = _without_ones(graph, source)
+            if base is not source:
+                source, changed = base, True
+                node.target, node.args = aten.view.default, (source, list(_value(node).shape))
         if _value(source).shape == _value(node).shape:
             node.replace_all_uses_with(source)
+            changed = True
     drop_unused(graph)
+    return changed
 
 
 def _without_ones(graph: Graph, permuted: Node) -> Node:
@@ -84,9 +88,7 @@ def _without_ones(graph: Graph, permuted: Node) -> Node:
         new_order = [kept.index(dim) for dim in places if dim in kept]
         if new_order == sorted(new_order):
             return squeezed
-        result = _like(graph.call_function(aten.permute.default, (squeezed, new_order)), permuted)
-    result.meta["val"] = _value(squeezed).permute(new_order)
-    return result
+        return call(graph, aten.permute.default, squeezed, new_order, like=permuted)
 
 
 def _view(graph: Graph, source: Node, shape: list[int]) -> Node:
@@ -96,33 +98,33 @@ def _view(graph: Graph, source: Node, shape: list[int]) -> Node:
         source = source.args[0]
     if list(_value(source).shape) == shape:
         return source
-    view = _like(graph.call_function(aten.view.default, (source, shape)), source)
-    view.meta["val"] = _value(source).new_empty(shape)
-    return view
+    value = _value(source).new_empty(shape)
+    return insert(graph, aten.view.default, (source, shape), {}, like=source, value=value)
 
 
-def _product(graph: Graph, node: Node) -> None:
+def _product(graph: Graph, node: Node) -> bool:
     rows, matrix = node.args
-    tensor = _with_rows_apart(graph, rows, node)
-    if tensor is not None and isinstance(matrix, Node):
-        with graph.inserting_before(node):
-            product = graph.call_function(aten.matmul.default, (tensor, matrix))
-        _replace(graph, node, product, (*_value(tensor).shape[:-1], _value(node).shape[-1]))
+    tensor = _unflattened_rows(graph, rows, node)
+    if tensor is None or not isinstance(matrix, Node):
+        return False
+    shape = (*_value(tensor).shape[:-1], _value(node).shape[-1])
+    return _replace(graph, node, aten.matmul.default, (tensor, matrix), shape)
 
 
-def _linear(graph: Graph, node: Node) -> None:
+def _linear(graph: Graph, node: Node) -> bool:
     bias, rows, matrix = node.args
-    tensor = _with_rows_apart(graph, rows, node)
-    if tensor is None or not isinstance(matrix, Node) or not isinstance(bias, Node):
-        return
-    if _value(bias).dim() == 1:
-        with graph.inserting_before(node):
-            weight = _transposed(graph, matrix)
-            product = graph.call_function(aten.linear.default, (tensor, weight, bias))
-        _replace(graph, node, product, (*_value(tensor).shape[:-1], _value(node).shape[-1]))
+    if node.kwargs or not isinstance(matrix, Node) or not isinstance(bias, Node):
+        return False
+    tensor = _unflattened_rows(graph, rows, node)
+    if tensor is None or _value(bias).dim() != 1:
+        return False
+    with graph.inserting_before(node):
+        weight = _transposed(graph, matrix)
+    shape = (*_value(tensor).shape[:-1], _value(node).shape[-1])
+    return _replace(graph, node, aten.linear.default, (tensor, weight, bias), shape)
 
 
-def _with_rows_apart(graph: Graph, rows: object, product: Node) -> Node | None:
+def _unflattened_rows(graph: Graph, rows: object, product: Node) -> Node | None:
     """The flattened tensor that `rows` is, in the dimensions in which `product` is used.
 
     Where no one takes the rows of the product apart (a loss goes on with rows), None.
@@ -138,10 +140,9 @@ def _with_rows_apart(graph: Graph, rows: object, product: Node) -> Node | None:
             shape = [*shape[:-1], _value(rows).shape[-1]]
             if list(_value(source).shape) == shape:
                 return source
+            value = _value(rows).new_empty(shape)
             with graph.inserting_before(product):
-                view = _like(graph.call_function(aten.view.default, (source, shape)), rows)
-            view.meta["val"] = _value(rows).new_empty(shape)
-            return view
+                return insert(graph, aten.view.default, (source, shape), {}, like=rows, value=value)
     return None
 
 
@@ -153,21 +154,19 @@ def _transposed(graph: Graph, matrix: Node) -> Node:
         source = matrix.args[0]
         assert isinstance(source, Node)
         return source
-    transposed = _like(graph.call_function(aten.t.default, (matrix,)), matrix)
-    transposed.meta["val"] = _value(matrix).t()
-    return transposed
+    return call(graph, aten.t.default, matrix, like=matrix)
 
 
-def _batched_product(graph: Graph, node: Node) -> None:
+def _batched_product(graph: Graph, node: Node) -> bool:
     with graph.inserting_before(node):
         left, right = (_batch_of_matrices(graph, operand) for operand in node.args)
     if left is None or right is None:
-        return
+        return False
     batch = _value(left).shape[:-2]
-    if batch == _value(right).shape[:-2]:
-        with graph.inserting_before(node):
-            product = graph.call_function(aten.matmul.default, (left, right))
-        _replace(graph, node, product, (*batch, *_value(node).shape[-2:]))
+    if batch != _value(right).shape[:-2]:
+        return False
+    shape = (*batch, *_value(node).shape[-2:])
+    return _replace(graph, node, aten.matmul.default, (left, right), shape)
 
 
 def _batch_of_matrices(graph: Graph, node: object) -> Node | None:
@@ -181,20 +180,17 @@ def _batch_of_matrices(graph: Graph, node: object) -> Node | None:
     tensor = _unflattened(flat, keep=2)
     if tensor is None or not swapped:
         return tensor
-    transposed = _like(graph.call_function(aten.transpose.int, (tensor, -2, -1)), node)
-    transposed.meta["val"] = _value(tensor).transpose(-2, -1)
-    return transposed
+    return call(graph, aten.transpose.int, tensor, -2, -1, like=node)
 
 
-def _sum(graph: Graph, node: Node) -> None:
+def _sum(graph: Graph, node: Node) -> bool:
     rows, dims = node.args[:2]
     tensor = _unflattened(rows, keep=1)
     if tensor is None or dims != [0]:
-        return
+        return False
     leading = list(range(_value(tensor).dim() - 1))
-    with graph.inserting_before(node):
-        total = graph.call_function(aten.sum.dim_IntList, (tensor, leading), dict(node.kwargs))
-    _replace(graph, node, total, _value(tensor).shape[-1:])
+    op = aten.sum.dim_IntList
+    return _replace(graph, node, op, (tensor, leading), _value(tensor).shape[-1:], node.kwargs)
 
 
 def _unflattened(node: object, keep: int) -> Node | None:
@@ -212,18 +208,31 @@ def _is_float(node: Node) -> bool:
     return _value(node).is_floating_point() and _value(node).numel() > 0
 
 
-def _replace(graph: Graph, node: Node, new: Node, shape: Sequence[int]) -> None:
-    """`node` becomes a view of `new`, whose shape is given."""
-    _like(new, node).meta["val"] = _value(node).new_empty(tuple(shape))
+def _replace(
+    graph: Graph,
+    node: Node,
+    op: Any,
+    args: tuple[Any, ...],
+    shape: Sequence[int],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> bool:
+    """`node` becomes a view of `op(*args)`, whose shape is given."""
+    value = _value(node).new_empty(tuple(shape))
     with graph.inserting_before(node):
-        view = graph.call_function(aten.view.default, (new, list(_value(node).shape)))
-    node.replace_all_uses_with(_like(view, node))
-
-
-def _like(new: Node, node: Node) -> Node:
-    new.meta = dict(node.meta)
-    return new
+        new = insert(graph, op, args, kwargs, like=node, value=value)
+        flat = list(_value(node).shape)
+        view = insert(graph, aten.view.default, (new, flat), {}, like=node, value=_value(node))
+    node.replace_all_uses_with(view)
+    return True
 
 
 def _value(node: Node) -> torch.Tensor:
     return node.meta["val"]
+
+
+_REWRITES: Mapping[Any, Callable[[Graph, Node], bool]] = {
+    aten.mm.default: _product,
+    aten.addmm.default: _linear,
+    aten.bmm.default: _batched_product,
+    aten.sum.dim_IntList: _sum,
+}

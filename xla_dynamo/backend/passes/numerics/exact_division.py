@@ -11,16 +11,19 @@ x / y / z made x / (y * z) on a CPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.fx import call, is_inexact
+from xla_dynamo.backend.graph.edit import call, substitute
+from xla_dynamo.backend.graph.fx import is_inexact
+from xla_dynamo.backend.passes.contract import Context
 
-from .no_reassociation import QUOTIENTS, constant, origin
+from .no_reassociation import BARRIER, QUOTIENTS, constant, origin
 
 aten = torch.ops.aten
 
@@ -32,35 +35,38 @@ _DIVISIONS: dict[Any, Any] = {
 }
 
 
-def keep_divisors(graph: Graph, platform: str) -> None:
+def keep_exact_division(graph: Graph, context: Context) -> bool:
     """Put barriers around divisors of one number, and between quotients, in `graph`, in place."""
+    on_cpu, changed = context.target.platform == "cpu", False
     for node in graph.nodes:
         value = node.meta.get("val")
         if node.target not in _DIVISIONS or not is_inexact(value):
             continue
-        if platform == "cpu":
-            _part(graph, node)
+        if on_cpu:
+            changed |= _separate(graph, node)
         # 16-bit quotients are computed in float32: what is lost there is rounded away.
         if node.kwargs.get("rounding_mode") == "floor" or value.dtype.itemsize == 2:
             continue
         number = constant(node.args[1])
         if number is None:
-            hides = platform == "cpu" and _is_single(node.args[1], value)
-        elif platform == "cpu" and not value.dtype.is_complex:
+            hides = on_cpu and _is_single(node.args[1], value)
+        elif on_cpu and not value.dtype.is_complex:
             hides = not _has_reciprocal(number, value.dtype)
         else:
             hides = _is_extreme(number, value.dtype)
         if hides:
             _hide(graph, node, node.args[1] if number is None else number)
+            changed = True
+    return changed
 
 
-def _part(graph: Graph, node: Node) -> None:
+def _separate(graph: Graph, node: Node) -> bool:
     """Have XLA not make x / (y * z) of x / y / z, where the product may overflow."""
-    for place, operand in enumerate(node.args):
-        if isinstance(operand, Node) and origin(operand).target in _DIVISIONS:
-            with graph.inserting_before(node):
-                barrier = call(graph, torch.ops.xla_dynamo.optimization_barrier.default, operand)
-            node.update_arg(place, barrier)
+    found = [n for n in node.all_input_nodes if origin(n).target in _DIVISIONS]
+    for operand in found:
+        with graph.inserting_before(node):
+            node.replace_input_with(operand, call(graph, BARRIER, operand, like=node))
+    return bool(found)
 
 
 def _is_single(divisor: Any, quotient: Tensor) -> bool:
@@ -94,24 +100,24 @@ def _hide(graph: Graph, node: Node, divisor: Any) -> None:
     numerator = numerator.args[0] if is_spread else numerator
     shape = list(numerator.meta["val"].shape if is_spread else value.shape)
     with graph.inserting_before(node):
-        filled = _filled(graph, divisor, numerator, shape, value)
-        hidden = call(graph, torch.ops.xla_dynamo.optimization_barrier.default, filled)
-        quotient = call(graph, _DIVISIONS[node.target], numerator, hidden, **node.kwargs)
-        quotient.meta = {**node.meta, "val": quotient.meta["val"]}
+        new: Any = partial(call, graph, like=node)
+        hidden = new(BARRIER, _filled(new, divisor, numerator, shape, value))
+        quotient = new(_DIVISIONS[node.target], numerator, hidden, **node.kwargs)
         if is_spread:
-            quotient = call(graph, aten.expand.default, quotient, list(value.shape))
-    node.replace_all_uses_with(quotient)
-    graph.erase_node(node)
+            quotient = new(aten.expand.default, quotient, list(value.shape))
+    substitute(node, quotient)
 
 
-def _filled(graph: Graph, number: Any, like: Node, shape: Sequence[int], quotient: Tensor) -> Node:
+def _filled(
+    call: Callable[..., Node], number: Any, numerator: Node, shape: Sequence[int], quotient: Tensor
+) -> Node:
     """`number`, one or a node of one element, in a shape, with the dtype and device of another."""
     options = {"dtype": quotient.dtype, "device": quotient.device}
     if not isinstance(number, Node):
-        like = call(graph, aten.expand.default, like, shape)
-        return call(graph, aten.full_like.default, like, number, **options)
+        model = call(aten.expand.default, numerator, shape)
+        return call(aten.full_like.default, model, number, **options)
     value: Tensor = number.meta["val"]
     # A tensor without dimensions may be on a CPU where the quotient is not.
     if (value.dtype, value.device) != tuple(options.values()):
-        number = call(graph, aten._to_copy.default, number, **options)
-    return call(graph, aten.expand.default, number, shape)
+        number = call(aten._to_copy.default, number, **options)
+    return call(aten.expand.default, number, shape)

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.fx import call, is_view
+from xla_dynamo.backend.graph.edit import call
+from xla_dynamo.backend.graph.fx import arguments, is_view
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 
@@ -32,16 +34,19 @@ _READER: dict[Any, Any] = {
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default, aten.copy.default})
 
 
-def compute_first(graph: Graph) -> None:
-    """Keep what is written apart from the writing where that matters, in place."""
+def materialize_inplace_sources(graph: Graph, context: Context) -> bool:
+    """Have what is written computed before the write where that matters."""
+    changed = False
     order = {node: place for place, node in enumerate(graph.nodes)}
     for writer in list(graph.nodes):
         if writer.target in _READER and _reads_elsewhere(writer, order):
             source = writer.args[1]
             with graph.inserting_before(writer):
-                first = call(graph, torch.ops.xla_dynamo.materialize.default, source)
+                first = call(graph, torch.ops.xla_dynamo.materialize.default, source, like=writer)
             order[first] = order[writer]
             writer.args = (writer.args[0], first, *writer.args[2:])
+            changed = True
+    return changed
 
 
 def _reads_elsewhere(writer: Node, order: dict[Node, int]) -> bool:
@@ -102,7 +107,8 @@ def _bytes(node: Node) -> int | None:
 def _reads_what_is_written(node: Node, writer: Node) -> bool:
     if node.target is not _READER[writer.target] or not _is_same(node.args[0], writer.args[0]):
         return False
-    return _part(node, 1) == _part(writer, 2)
+    read, written = arguments(node), arguments(writer)
+    return all(read[name] == written[name] for name in read if name != "input")
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -112,11 +118,3 @@ def _is_same(one: Any, other: Any) -> bool:
     if one.target is not other.target or not is_view(one) or one.kwargs != other.kwargs:
         return False
     return _is_same(one.args[0], other.args[0]) and one.args[1:] == other.args[1:]
-
-
-def _part(node: Node, first: int) -> list[Any]:
-    """The arguments from the one in place `first` that say which part it is."""
-    op: Any = node.target
-    arguments = op._schema.arguments[first:]
-    given = dict(zip((a.name for a in arguments), node.args[first:], strict=False)) | node.kwargs
-    return [given.get(argument.name, argument.default_value) for argument in arguments]

@@ -8,13 +8,16 @@ gradient of a minimum that nothing equals (a nan), is such a number.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.fx import call, is_inexact
+from xla_dynamo.backend.graph.edit import call
+from xla_dynamo.backend.graph.fx import is_inexact
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 
@@ -35,12 +38,13 @@ _FILLED = frozenset(
 )
 
 
-def keep_nan(graph: Graph) -> None:
+def keep_nan_of_zero_over_zero(graph: Graph, context: Context) -> bool:
     """Choose nan for 0 / 0 in `graph`, in place, where both are made of integers and constants.
 
     The quotients of other floats are nothing that a compiler could know.
     """
     known: set[Node] = set()
+    changed = False
     for node in list(graph.nodes):
         if node.op == "output":
             break
@@ -51,6 +55,8 @@ def keep_nan(graph: Graph) -> None:
             numerator, divisor = (node.args[place] for place in places)
             if divisor in known and (numerator in known or _is_zero(numerator)):
                 _choose(graph, node, numerator, divisor)
+                changed = True
+    return changed
 
 
 def _is_known(node: Node, known: set[Node]) -> bool:
@@ -70,14 +76,11 @@ def _is_zero(number: Any) -> bool:
 def _choose(graph: Graph, node: Node, numerator: Any, divisor: Any) -> None:
     """Have nan used in the place of `node` where its numerator and its divisor are 0."""
     users = list(node.users)
-    with graph.inserting_after(node):
-        mask = call(graph, aten.eq.Scalar, divisor, 0)
-    if isinstance(numerator, Node):
-        with graph.inserting_after(mask):
-            zero = call(graph, aten.eq.Scalar, numerator, 0)
-        with graph.inserting_after(zero):
-            mask = call(graph, aten.logical_and.default, zero, mask)
-    with graph.inserting_after(mask):
-        chosen = call(graph, aten.masked_fill.Scalar, node, mask, math.nan)
+    new = partial(call, graph, like=node)
+    with graph.inserting_before(node.next):
+        mask = new(aten.eq.Scalar, divisor, 0)
+        if isinstance(numerator, Node):
+            mask = new(aten.logical_and.default, new(aten.eq.Scalar, numerator, 0), mask)
+        chosen = new(aten.masked_fill.Scalar, node, mask, math.nan)
     for user in users:
         user.replace_input_with(node, chosen)

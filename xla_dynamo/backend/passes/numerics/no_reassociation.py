@@ -18,9 +18,12 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.fx import call, is_inexact, is_view
+from xla_dynamo.backend.graph.edit import call
+from xla_dynamo.backend.graph.fx import is_inexact, is_view
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
+BARRIER = torch.ops.xla_dynamo.optimization_barrier.default
 
 # Ops of a tensor and a number. XLA adds the numbers of neighbours up, or multiplies them.
 _SUMS = frozenset(
@@ -49,35 +52,39 @@ _TRANSPARENT = frozenset({aten.neg.default, aten.clone.default})
 _LEAST, _MOST = 2.0**-24, 2.0**24
 
 
-def keep_apart(graph: Graph) -> None:
+def forbid_reassociation(graph: Graph, context: Context) -> bool:
     """Put barriers into `graph`, in place."""
+    changed = False
     for node in graph.nodes:
-        _add_the_number_zero(graph, node)
+        changed |= _add_number_zero(graph, node)
         operand = _mergeable(node)
         if operand is not None:
             with graph.inserting_before(node):
-                barrier = call(graph, torch.ops.xla_dynamo.optimization_barrier.default, operand)
+                barrier = call(graph, BARRIER, operand, like=node)
             node.replace_input_with(operand, barrier)
+            changed = True
+    return changed
 
 
-def _add_the_number_zero(graph: Graph, node: Node) -> None:
-    """In the place of zeros that `graph` makes."""
+def _add_number_zero(graph: Graph, node: Node) -> bool:
+    """Add the number 0 in the place of zeros that `graph` makes."""
     if node.target is not aten.add.Tensor or node.kwargs:
-        return
+        return False
     out = node.meta["val"]
     if not is_inexact(out):
-        return
+        return False
     for x, zeros in (node.args, node.args[::-1]):
         if isinstance(x, Node) and isinstance(zeros, Node) and _is_of_zeros(zeros):
             break
     else:
-        return
+        return False
     with graph.inserting_before(node):
         if x.meta["val"].dtype != out.dtype:
-            x = call(graph, torch.ops.prims.convert_element_type.default, x, out.dtype)
+            x = call(graph, torch.ops.prims.convert_element_type.default, x, out.dtype, like=node)
         if x.meta["val"].shape != out.shape:
-            x = call(graph, aten.expand.default, x, list(out.shape))
+            x = call(graph, aten.expand.default, x, list(out.shape), like=node)
     node.args = (x, 0)
+    return True
 
 
 def _is_of_zeros(node: Node) -> bool:

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph import fx, host_ops
+from xla_dynamo.backend.graph import edit, fx, host_ops
 from xla_dynamo.backend.graph.memory_layout import is_dense, physical_order
 from xla_dynamo.backend.lowering.source import location_of
+from xla_dynamo.backend.passes.contract import Context
 from xla_dynamo.errors import UnsupportedOp
 
 aten = torch.ops.aten
@@ -26,13 +27,15 @@ _CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 _SHARING = frozenset({aten._unsafe_view.default, aten._reshape_alias.default})
 
 
-def resolve(graph: Graph) -> None:
+def resolve_as_strided(graph: Graph, context: Context) -> bool:
     """Rewrite each as_strided of `graph`, whose shapes are static."""
-    for node in fx.calls(graph):
+    found = [node for node in fx.calls(graph) if node.target in (*_STRIDED, _SCATTER)]
+    for node in found:
         if node.target in _STRIDED:
             _resolve(graph, node)
-        elif node.target is _SCATTER:
+        else:
             _resolve_scatter(graph, node)
+    return bool(found)
 
 
 def _resolve(graph: Graph, node: Node) -> None:
@@ -57,10 +60,8 @@ def _resolve(graph: Graph, node: Node) -> None:
     elif not inside:
         node.meta["unresolved"], start = True, offset
     elif (order := physical_order(owner.meta["val"])) is not None:
-        whole = owner.meta["val"].permute(order)
         with graph.inserting_before(node):
-            owner = graph.call_function(aten.permute.default, (owner, list(order)))
-        owner.meta = {**node.meta, "val": whole}
+            owner = _permuted(graph, owner, order, like=node)
     node.args, node.kwargs = (owner, size, stride, start), {}
 
 
@@ -74,36 +75,34 @@ def _resolve_scatter(graph: Graph, node: Node) -> None:
     _refuse_copies(node, size, stride)
     given: Any = rest[0] if rest else node.kwargs.get("storage_offset")
     owner = _owner(view)
-    whole, part = owner.meta["val"], view.meta["val"]
+    base, part = owner.meta["val"], view.meta["val"]
     if any(n > 1 and step == 0 for n, step in zip(part.shape, part.stride(), strict=True)):
         with graph.inserting_before(node):  # as eager, which writes to a dense copy
-            dense = graph.call_function(aten.clone.default, (view,), _CONTIGUOUS)
-        dense.meta["val"] = part.clone(**_CONTIGUOUS)
+            dense = edit.call(graph, aten.clone.default, view, like=node, **_CONTIGUOUS)
         node.args, node.kwargs = (dense, source, size, stride, given or 0), {}
         return
     offset = part.storage_offset() if given is None else given
     if not _inside(owner, offset, _length(size, stride)):
         node.meta["unresolved"] = True
         return
-    begin = part.storage_offset() - whole.storage_offset()
-    start = offset - whole.storage_offset()
-    order = physical_order(whole)
+    begin = part.storage_offset() - base.storage_offset()
+    start = offset - base.storage_offset()
+    order = physical_order(base)
     if owner is view and order is None:
         node.args, node.kwargs = (view, source, size, stride, start), {}
         return
     with graph.inserting_before(node):
-        memory = owner
-        if order is not None:
-            memory = graph.call_function(aten.permute.default, (owner, list(order)))
-            memory.meta["val"] = whole.permute(order)
-        memory = graph.call_function(aten.view.default, (memory, [whole.numel()]))
-        written = graph.call_function(_SCATTER, (memory, source, size, stride, start))
-        memory.meta["val"] = written.meta["val"] = whole.new_empty(whole.numel())
-        geometry = (list(part.shape), list(part.stride()), begin)
-        result = graph.call_function(aten.as_strided.default, (written, *geometry))
-    result.meta = dict(node.meta)
-    node.replace_all_uses_with(result)
-    graph.erase_node(node)
+        memory = owner if order is None else _permuted(graph, owner, order, like=node)
+        flat = edit.call(graph, aten.view.default, memory, [base.numel()], like=node)
+        written = edit.call(graph, _SCATTER, flat, source, size, stride, start, like=node)
+        view_of = (written, list(part.shape), list(part.stride()), begin)
+        value = node.meta["val"]
+        result = edit.insert(graph, aten.as_strided.default, view_of, {}, like=node, value=value)
+    edit.substitute(node, result)
+
+
+def _permuted(graph: Graph, base: Node, order: tuple[int, ...], *, like: Node) -> Node:
+    return edit.call(graph, aten.permute.default, base, list(order), like=like)
 
 
 def _refuse_copies(node: Node, size: Any, stride: Any) -> None:
@@ -122,9 +121,9 @@ def _refuse_copies(node: Node, size: Any, stride: Any) -> None:
 
 def _inside(owner: Node, offset: int, length: int) -> bool:
     """Whether `length` elements from `offset` on are all in the memory of a dense `owner`."""
-    whole = owner.meta["val"]
-    start = offset - whole.storage_offset()
-    return is_dense(whole) and start >= 0 and start + length <= max(whole.numel(), 1)
+    base = owner.meta["val"]
+    start = offset - base.storage_offset()
+    return is_dense(base) and start >= 0 and start + length <= max(base.numel(), 1)
 
 
 def _length(size: Any, stride: Any) -> int:
@@ -133,12 +132,12 @@ def _length(size: Any, stride: Any) -> int:
 
 def _viewed(graph: Graph, argument: Node, length: int, offset: int, absolute: bool) -> Node:
     """The memory that an argument is a part of, another part at each call, as the host views it."""
-    with graph.inserting_after(argument):
-        made = graph.call_function(host_ops.memory, (argument, length, offset, absolute))
     val = argument.meta["val"]
     begin = offset if absolute else val.storage_offset() + offset
-    made.meta["val"] = val.as_strided((length,), (1,), begin)
-    return made
+    value = val.as_strided((length,), (1,), begin)
+    args = (argument, length, offset, absolute)
+    with graph.inserting_after(argument):
+        return edit.insert(graph, host_ops.memory, args, {}, like=argument, value=value)
 
 
 def _owner(node: Node) -> Node:

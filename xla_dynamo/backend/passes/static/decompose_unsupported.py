@@ -1,4 +1,4 @@
-"""A node whose rule declines its arguments -> PyTorch's decomposition of it, in place.
+"""Nodes whose rule declines their arguments -> PyTorch's decompositions of them.
 
 An op that has a rule is not decomposed by AOTAutograd; where the rule does not cover a case (cubic
 grid_sample in 3d, say), its decomposition may still be lowered.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -18,23 +18,29 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.decompositions.table import core, decompositions
-from xla_dynamo.backend.graph import fx, rng_keys
-from xla_dynamo.backend.lowering import REFUSED_BY_EAGER
+from xla_dynamo.backend.graph import edit, fx, rng_keys
 from xla_dynamo.backend.lowering.bodies import leaf_signature, output_values
+from xla_dynamo.backend.lowering.unsupported import refused_nodes
+from xla_dynamo.backend.passes.contract import Context, WayIn
 
-from .specialize import tidy
+from .specialize import drop_identities
 
 
-def expand_refused(graph: Graph, refused: Mapping[Node, str]) -> bool:
-    """Expand the nodes that a rule refused, for these reasons; whether there was one to expand.
+def decompose_unsupported(graph: Graph, context: Context) -> bool:
+    """Decompose what cannot be lowered; what is left is in `context.lifted.unsupported`.
 
     What eager refuses is left to eager, which raises its error: a decomposition might not.
     """
-    ours = [node for node, why in refused.items() if not why.startswith(REFUSED_BY_EAGER)]
-    return sum(expand(graph, node) for node in ours) > 0
+    found = refused_nodes(graph, context.target, mixes_floats=context.way_in is WayIn.LAZY)
+    ours = [node for node, refusal in found.items() if refusal.kind != "eager"]
+    changed = sum(decompose(graph, node) for node in ours) > 0
+    if changed:
+        found = refused_nodes(graph, context.target, mixes_floats=context.way_in is WayIn.LAZY)
+    context.lifted.unsupported.update(found)
+    return changed
 
 
-def expand(graph: Graph, node: Node) -> bool:
+def decompose(graph: Graph, node: Node) -> bool:
     """Replace `node` by its decomposition, if PyTorch has one; whether it had."""
     function = _function_of(node.target)
     if function is not None:
@@ -103,7 +109,7 @@ def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
     key = (function, spec, default, tuple(leaf_signature(leaf) for leaf in leaves))
     if key not in _traces:
         graph = _trace(node, function).graph
-        tidy(graph)
+        drop_identities(graph)
         constants = any(inner.op == "get_attr" for inner in graph.nodes)
         _traces[key] = None if constants else graph
     return _traces[key]
@@ -141,11 +147,7 @@ def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
         for inner in inside.nodes:
             if inner.op == "call_function":
                 copies[inner] = graph.node_copy(inner, copies.__getitem__)
-                copies[inner].meta = {
-                    "val": inner.meta["val"],
-                    "stack_trace": node.meta.get("stack_trace"),
-                    "number": node.meta.get("number"),
-                }
+                copies[inner].meta = {**edit.inherited(node), "val": inner.meta["val"]}
     return [copies.get(r, r) if isinstance(r, Node) else r for r in fx.results(inside)]
 
 

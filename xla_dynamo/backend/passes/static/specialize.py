@@ -1,4 +1,4 @@
-"""FX graph with symbolic shapes + concrete arguments -> FX graph with static shapes.
+"""Symbolic sizes -> the numbers that they are for the arguments of a call.
 
 XLA compiles static shapes only, so each combination of sizes gets a graph of its own. An int
 argument that no shape depends on (a scale, a step count) stays an argument: a 0-d int64 tensor.
@@ -16,8 +16,9 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend.graph import fx, rng_keys
+from xla_dynamo.backend.graph import edit, fx, rng_keys
 from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 # Ops that do nothing to values, or only check what tracing has established.
@@ -92,106 +93,102 @@ def _only_data(node: Node) -> bool:
 def _takes_as_tensor(user: Node, node: Node) -> bool:
     if not isinstance(user.target, torch._ops.OpOverload):
         return False
-    parameters = user.target._schema.arguments
-    names = {p.name: p for p in parameters}
-    given = [*zip(parameters, user.args, strict=False)]
-    given += [(names[name], value) for name, value in user.kwargs.items()]
+    parameters = {p.name: p.type for p in user.target._schema.arguments}
     # In a list (shifts, strides) it is none, although no size may depend on it.
-    taken = [p.type for p, value in given if node in pytree.tree_leaves(value)]
+    taken = [
+        parameters[name if name in parameters else "self"]
+        for name, value in fx.arguments(user).items()
+        if node in pytree.tree_leaves(value)
+    ]
     return all(isinstance(kind, torch.TensorType) for kind in taken)
 
 
-def specialize(graph: Graph, arguments: Sequence[Any], symbols: Symbols) -> Graph:
-    """A copy of `graph` with every size that `arguments` determine made a number.
+def specialize(graph: Graph, context: Context) -> bool:
+    """Make every size that `context.arguments` determine a number, in place.
 
     Placeholders keep their positions; those of int arguments stay, unused, so that positions do.
-    Values that turn out to be numbers become constants of the output.
+    Values that turn out to be numbers become constants of the output. Ops that do nothing to
+    values, or only check what tracing has established, go; they are all that goes where a graph is
+    static from the start.
     """
-    return _Specializer(graph, arguments, symbols).run()
+    if context.arguments is None:
+        return drop_identities(graph)
+    specializer = _Specializer(context.arguments, find_symbols(graph).runtime_ints)
+    for node in graph.nodes:
+        specializer.visit(node)
+    for node in reversed(specializer.dropped):
+        graph.erase_node(node)
+    return True
 
 
 class _Specializer:
-    def __init__(self, graph: Graph, arguments: Sequence[Any], symbols: Symbols) -> None:
-        self._old = graph
-        self._arguments = arguments
-        self._symbols = symbols
-        self._new = Graph()
-        self._values: dict[Node, Any] = {}  # old node -> new node, number, or tuple of them
+    def __init__(self, arguments: Sequence[Any], runtime_ints: frozenset[int]) -> None:
+        self._arguments = iter(enumerate(arguments))
+        self._runtime_ints = runtime_ints
+        self._values: dict[Node, Any] = {}  # what a node has become: a node, a number, a tuple
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.dropped: list[Node] = []
 
-    def run(self) -> Graph:
-        position = 0
-        for node in self._old.nodes:
-            if node.op == "placeholder":
-                self._values[node] = self._placeholder(node, position)
-                position += 1
-            elif node.op == "get_attr":
-                self._values[node] = self._new.node_copy(node)
-            elif node.op == "output":
-                self._new.output(self._mapped(node.args[0]))
-            else:
-                self._values[node] = self._call(node)
-        return self._new
+    def visit(self, node: Node) -> None:
+        self._values[node] = node
+        if node.op == "placeholder":
+            self._values[node] = self._placeholder(node, *next(self._arguments))
+        elif node.op != "get_attr":
+            node.args, node.kwargs = self._mapped(node.args), self._mapped(node.kwargs)
+            if node.op == "call_function":
+                self._values[node] = value = self._call(node)
+                if value is not node:
+                    self.dropped.append(node)
 
-    def _placeholder(self, node: Node, position: int) -> Any:
-        new = self._new.placeholder(node.name)
-        new.meta["argument"] = node.meta.get("argument")
-        argument = self._arguments[position]
+    def _placeholder(self, node: Node, position: int, argument: Any) -> Any:
         if isinstance(argument, torch.Tensor):
+            shape, strides = argument.shape, argument.stride()
+            options = {"dtype": argument.dtype, "device": argument.device}
             with self._mode:
-                new.meta["val"] = torch.empty_strided(
-                    argument.shape,
-                    argument.stride(),
-                    dtype=argument.dtype,
-                    device=argument.device,
-                )
-        elif position in self._symbols.runtime_ints:
+                node.meta["val"] = torch.empty_strided(shape, strides, **options)
+            return node
+        if position in self._runtime_ints:
             with self._mode:
-                new.meta["val"] = torch.empty((), dtype=torch.int64)
-            new.meta["hint"] = argument
-        else:
-            new.meta["val"] = argument
-            return argument
-        return new
+                node.meta["val"] = torch.empty((), dtype=torch.int64)
+            node.meta["hint"] = argument
+            return node
+        node.meta["val"] = argument
+        return argument
 
     def _call(self, node: Node) -> Any:
-        args, kwargs = self._mapped(node.args), self._mapped(node.kwargs)
+        """What `node`, whose arguments are known, has become."""
         if node.target in _IDENTITIES:
-            return args[0]
+            return node.args[0]
         if node.target in _CHECKS:
             return None
-        leaves = pytree.tree_leaves((args, kwargs))
-        if not any(isinstance(leaf, Node) for leaf in leaves) and is_symbolic(node.meta.get("val")):
-            return node.target(*args, **kwargs)  # type: ignore[operator]
-        value = self._infer(node, args, kwargs)
+        leaves = pytree.tree_leaves((node.args, node.kwargs))
+        if not any(isinstance(n, Node) for n in leaves) and is_symbolic(node.meta.get("val")):
+            return node.target(*node.args, **node.kwargs)  # type: ignore[operator]
+        value = self._infer(node)
         if isinstance(value, (int, float, bool)):
             return value
-        new = self._new.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
-        new.meta = {"stack_trace": node.meta.get("stack_trace"), "val": value}
-        return new
+        node.meta = {**edit.inherited(node), "val": value}
+        return node
 
-    def _infer(self, node: Node, args: Any, kwargs: Any) -> Any:
-        def fake(leaf: Any) -> Any:
-            return leaf.meta.get("hint", leaf.meta["val"]) if isinstance(leaf, Node) else leaf
-
-        args, kwargs = pytree.tree_map(fake, (args, kwargs))
-        if node.target is rng_keys.new_key:
-            with self._mode:
-                return torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
+    def _infer(self, node: Node) -> Any:
+        args, kwargs = map_arg(
+            (node.args, node.kwargs), lambda n: n.meta.get("hint", n.meta["val"])
+        )
         with self._mode:
+            if node.target is rng_keys.new_key:
+                return torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
             return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _mapped(self, tree: Any) -> Any:
-        return map_arg(tree, lambda node: self._values[node])
+        return map_arg(tree, self._values.__getitem__)
 
 
-def tidy(graph: Graph) -> None:
-    """Drop, in place, identities and checks of a graph that is static from the start."""
-    for node in list(graph.nodes):
-        if node.op != "call_function":
-            continue
+def drop_identities(graph: Graph) -> bool:
+    """Drop, in place, the ops that do nothing to values, and checks."""
+    found = [n for n in fx.calls(graph) if n.target in _IDENTITIES or n.target in _CHECKS]
+    for node in found:
         if node.target in _IDENTITIES:
-            node.replace_all_uses_with(node.args[0])
+            edit.substitute(node, node.args[0])  # type: ignore[arg-type]
+        else:
             graph.erase_node(node)
-        elif node.target in _CHECKS:
-            graph.erase_node(node)
+    return bool(found)

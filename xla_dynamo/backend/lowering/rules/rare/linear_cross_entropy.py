@@ -40,7 +40,10 @@ def linear_cross_entropy(
     compute_linear_bias_grad: bool,
 ) -> tuple[Array, Array, Array, Array]:
     if label_smoothing:
-        raise Unsupported("label smoothing of linear_cross_entropy")
+        raise Unsupported(
+            "Label smoothing is not covered in the chunked linear_cross_entropy.",
+            "Pass label_smoothing=0.",
+        )
     dtype = dtypes.to_numpy(acc_dtype)
     table, bias = _linear(linear_weight, linear_bias, dtype)
     target, scale = _rows(target, weight, ignore_index, dtype)

@@ -113,7 +113,10 @@ def _product_of_others(
 def _segments(data: Array, lengths: Array | None, offsets: Array | None) -> tuple[_Segments, int]:
     """The segments, and the axis of `data` that they cut."""
     if lengths is None and offsets is None:
-        raise Unsupported("segments without lengths or offsets")
+        raise Unsupported(
+            "Neither the lengths nor the offsets of the segments are given.",
+            "Pass one of them.",
+        )
     if offsets is None:
         assert lengths is not None
         ends = jnp.cumsum(lengths, -1)

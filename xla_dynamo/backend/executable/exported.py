@@ -1,0 +1,65 @@
+"""An exported program (torch.export) -> one StableHLO module, by the passes of torch.compile.
+
+The module's arguments are the program's parameters, buffers, constants and tensor inputs, in its
+order, then a PRNG key (uint32 of shape [2]) if it draws random numbers. Inputs that are no tensors
+(None, numbers, strings) are constants of the program and no arguments. Results are its tensors.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend import options, pipeline
+from xla_dynamo.backend.decompositions.table import traced_decompositions
+from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.lowering import Lowered, unsupported
+from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
+from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.errors import UnsupportedOp
+
+from .launch import lower
+
+
+def lower_exported(exported: ExportedProgram) -> Lowered:
+    """The StableHLO module of `exported`, whose shapes must be static.
+
+    Raises:
+        UnsupportedOp: an op cannot be lowered, or its shape depends on data.
+    """
+    chosen = options.parse(None, None)
+    target = target_of(chosen, chosen.platform or pjrt.default_platform())
+    graph = fx.copy(exported.run_decompositions(dict(traced_decompositions())).graph)
+    _check_sizes(graph)
+    context = Context("exported program", WayIn.EXPORT, target)
+    pipeline.run(Stage.JOINT, graph, context)
+    pipeline.run(Stage.ATEN, graph, context)
+    for node in graph.nodes:
+        if unsupported.is_data_dependent(node):
+            raise unsupported.error_of(node, unsupported.DATA_DEPENDENT)
+    pipeline.run(Stage.STATIC, graph, context)
+    for node, refusal in context.lifted.unsupported.items():
+        raise unsupported.error_of(node, refusal)
+    _keep_tensors(graph)
+    return lower(graph, context, keep_text=True)
+
+
+def _check_sizes(graph: Graph) -> None:
+    for node in fx.placeholders(graph):
+        sizes = getattr(node.meta["val"], "shape", ())
+        if any(map(fx.is_symbolic, sizes)) or fx.is_symbolic(node.meta["val"]):
+            raise UnsupportedOp(
+                f"The input {node.name} of the exported program has a dynamic shape "
+                f"({', '.join(map(str, sizes)) or node.meta['val']}), and StableHLO of static "
+                "shapes is written. Export the model without dynamic_shapes, once for each size."
+            )
+
+
+def _keep_tensors(graph: Graph) -> None:
+    """Drop arguments and results that are no tensors."""
+    results = [result for result in fx.results(graph) if isinstance(result, Node)]
+    graph.output_node().args = (tuple(results),)
+    for node in fx.placeholders(graph):
+        if not isinstance(node.meta["val"], torch.Tensor):
+            graph.erase_node(node)

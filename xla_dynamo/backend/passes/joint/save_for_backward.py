@@ -1,0 +1,92 @@
+"""What backward must get from forward as it is, whatever the partitioner would choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.checkpoint import CheckpointPolicy
+
+from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.passes.contract import Context
+
+
+def save_mutated_inputs(joint: Graph, context: Context) -> bool:
+    """Let backward save a copy of an argument that the call changes, never the argument itself.
+
+    Autograd refuses a saved tensor into which AOTAutograd writes after the graph has run. It counts
+    writes by storage: other parts of one are refused too.
+    """
+    if context.forward_outputs is None:
+        return False
+    placeholders = fx.placeholders(joint)
+    described = joint.output_node().meta.get("desc") or ()
+    changed = [getattr(output, "mutated_input", None) for output in described]
+    storages = {
+        _storage(argument)
+        for argument in placeholders
+        if argument.meta.get("desc") is not None and argument.meta["desc"] in changed
+    }
+    if not storages:
+        return False
+    for argument in [node for node in placeholders if _storage(node) in storages]:
+        with joint.inserting_after(placeholders[-1]):
+            copy = joint.call_function(torch.ops.aten.clone.default, (argument,))
+        copy.meta = {**argument.meta, "recompute": CheckpointPolicy.MUST_SAVE}
+        argument.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)
+    return True
+
+
+def _storage(argument: Node) -> StorageWeakRef | None:
+    value = argument.meta["val"]
+    return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
+
+
+def save_compared(joint: Graph, context: Context) -> bool:
+    """Let backward save, as eager does, a tensor in which it looks for a result (its maximum).
+
+    Computed a second time, in another program, its last digits may differ from those of the result,
+    and the gradient of amax would go to no element.
+    """
+    if context.forward_outputs is None:
+        return False
+    forward = _needed_for(fx.results(joint)[: context.forward_outputs])
+    late: set[Node] = set()  # what depends on the gradients that are given
+    compared: list[Node] = []
+    for node in joint.nodes:
+        given = node.op == "placeholder" and node.name.startswith("tangents")
+        if given or not late.isdisjoint(node.all_input_nodes):
+            late.add(node)
+        elif node.target is torch.ops.aten.eq.Tensor:
+            operands = node.all_input_nodes
+            compared += [x for x in operands if x.meta["val"].is_floating_point()]
+    _save(compared, forward)
+    return bool(compared)
+
+
+def _needed_for(results: Sequence[Any]) -> set[Node]:
+    found: set[Node] = set()
+    todo = [result for result in results if isinstance(result, Node)]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(node.all_input_nodes)
+    return found
+
+
+def _save(nodes: Sequence[Node], forward: set[Node]) -> None:
+    """Have `nodes` saved, or, as only what is computed in forward can be, what they are made of."""
+    todo, seen = list(nodes), set[Node]()
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node not in forward:
+            todo.extend(node.all_input_nodes)
+        elif node.op != "placeholder":
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE

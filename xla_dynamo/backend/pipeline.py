@@ -1,0 +1,175 @@
+"""Every graph pass, in order, by stage; and which of them each way in runs.
+
+    torch.compile --DYNAMO--> AOTAutograd --JOINT--> partitioner --ATEN--> sizes --STATIC-->
+    split at what XLA cannot take --LOWERING--> StableHLO
+
+`run` runs a stage. XLA_DYNAMO_DUMP writes the graph after each pass that changed it, `passes()`
+counts and times them, XLA_DYNAMO_STRICT=1 verifies the graph after each (`passes/verify.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from torch.fx import Graph, GraphModule
+
+from . import metrics
+from .passes import verify
+from .passes.aten.dedupe_outputs import dedupe_outputs
+from .passes.aten.lift import lift_constants, lift_rng_keys
+from .passes.aten.masked_sums import mask_sums
+from .passes.aten.pad_dynamic_shapes import pad_dynamic_shapes
+from .passes.contract import Context, Pass, Stage, WayIn
+from .passes.dynamo.exchange_calls import keep_one_hot_layout, mend_margin_losses
+from .passes.dynamo.fuse_addcdiv import fuse_addcdiv
+from .passes.dynamo.keep_interpolate import keep_interpolate
+from .passes.dynamo.nansum_dims import drop_empty_nansum_dims
+from .passes.dynamo.rnn_layers import use_rnn_layers
+from .passes.joint.attention_backward import save_attention_weights
+from .passes.joint.dynamic_slice import keep_dynamic_slice
+from .passes.joint.functionalize_rng import functionalize_rng
+from .passes.joint.log_softmax_backward import recompute_log_softmax
+from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
+from .passes.lowering.reverse_cumsum import join_reverse_cumsum
+from .passes.lowering.unflatten_matmul import unflatten_matmul
+from .passes.numerics.exact_division import keep_exact_division
+from .passes.numerics.inplace_hazards import materialize_inplace_sources
+from .passes.numerics.nan_of_zero_over_zero import keep_nan_of_zero_over_zero
+from .passes.numerics.no_reassociation import forbid_reassociation
+from .passes.static.as_strided import resolve_as_strided
+from .passes.static.decompose_unsupported import decompose_unsupported
+from .passes.static.eager_layout import restore_eager_layout
+from .passes.static.specialize import specialize
+
+PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
+    Stage.DYNAMO: (
+        use_rnn_layers,  # nn.LSTM, GRU, RNN as one op a layer
+        drop_empty_nansum_dims,
+        keep_interpolate,  # one op, which AOTAutograd would decompose into gathers
+        keep_one_hot_layout,
+        mend_margin_losses,
+        fuse_addcdiv,  # one op again where Dynamo made three
+    ),
+    Stage.JOINT: (
+        keep_dynamic_slice,  # x.narrow(dim, start, length) of a start that is a tensor
+        recompute_log_softmax,  # backward gets two numbers a row instead of the output
+        save_attention_weights,  # backward gets the weights where memory allows
+        functionalize_rng,  # random ops become functions of a key
+        save_mutated_inputs,
+        save_compared,
+    ),
+    Stage.ATEN: (
+        lift_constants,
+        lift_rng_keys,
+        dedupe_outputs,
+        mask_sums,  # sum(x[mask]) needs no data-dependent shape
+        pad_dynamic_shapes,  # nonzero, unique, ...: padded results and a count
+    ),
+    Stage.STATIC: (
+        specialize,  # symbolic sizes become numbers
+        restore_eager_layout,
+        resolve_as_strided,
+        decompose_unsupported,
+    ),
+    Stage.LOWERING: (
+        join_reverse_cumsum,
+        forbid_reassociation,
+        keep_nan_of_zero_over_zero,
+        keep_exact_division,
+        unflatten_matmul,
+        materialize_inplace_sources,  # the cure of a miscompile: always on
+    ),
+}
+
+# What numerics="xla" leaves out: XLA may then treat floats as if they were real numbers.
+EXACTNESS: frozenset[Pass] = frozenset(
+    {forbid_reassociation, keep_nan_of_zero_over_zero, keep_exact_division}
+)
+
+_NO_DYNAMO = "the graph has been through AOTAutograd or was recorded: there are no torch functions"
+_NO_PARTITION = "forward and backward stay one program: nothing is saved between them"
+_RECORDED = "ops are recorded one by one, and this is done where they are"
+
+# The passes that a way in leaves out, and why; it runs all others.
+OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
+    WayIn.COMPILE: {},
+    WayIn.LAZY: {
+        **dict.fromkeys(PIPELINE[Stage.DYNAMO], _NO_DYNAMO),
+        keep_dynamic_slice: "reading a start is a barrier: it is a number when the slice is made",
+        functionalize_rng: _RECORDED,
+        save_mutated_inputs: _NO_PARTITION,
+        save_compared: _NO_PARTITION,
+        lift_constants: "a trace has no attributes: constants are inputs",
+        lift_rng_keys: "seeds are inputs of the trace",
+        dedupe_outputs: "a trace returns each of its values once",
+        mask_sums: "data-dependent shapes are barriers: their sizes are numbers",
+        pad_dynamic_shapes: _RECORDED,
+        specialize: "sizes are numbers from the start, and no identities are recorded",
+        restore_eager_layout: _RECORDED,
+        resolve_as_strided: _RECORDED,
+    },
+    WayIn.EXPORT: {
+        **dict.fromkeys(PIPELINE[Stage.DYNAMO], _NO_DYNAMO),
+        lift_constants: "the exported program has lifted them",
+        dedupe_outputs: "the module returns what the exported program returns, in its order",
+    },
+    WayIn.BRIDGE: dict.fromkeys(PIPELINE[Stage.DYNAMO], _NO_DYNAMO),
+    WayIn.TPU_COST: {
+        save_mutated_inputs: _NO_PARTITION,
+        save_compared: _NO_PARTITION,
+        save_attention_weights: _NO_PARTITION,
+        dedupe_outputs: "new parameters, buffers and momenta are distinct results",
+    },
+}
+
+
+def passes_of(stage: Stage, way_in: WayIn, numerics: str = "eager") -> tuple[Pass, ...]:
+    """The passes of a stage that run on a graph that came by `way_in`, in order."""
+    omitted = OMITTED[way_in]
+    return tuple(
+        each
+        for each in PIPELINE[stage]
+        if each not in omitted and (numerics == "eager" or each not in EXACTNESS)
+    )
+
+
+def run(stage: Stage, graph: Graph | GraphModule, context: Context) -> bool:
+    """Run a stage on `graph`, in place; whether anything changed.
+
+    Of a GraphModule of Dynamo's, subgraphs are visited too (the body of a checkpoint, say). Those
+    of later stages belong to higher-order ops, which run in eager.
+
+    Raises:
+        UnsupportedOp: what a pass refuses.
+    """
+    changed = False
+    for part in _graphs(stage, graph):
+        before = verify.snapshot(part)
+        for each in passes_of(stage, context.way_in, context.target.numerics):
+            start = time.perf_counter()
+            edited = each(part, context)
+            metrics.record_pass(each.__name__, edited, time.perf_counter() - start)
+            changed |= edited
+            if edited:
+                metrics.dump_pass(context.name, stage.value, each.__name__, part)
+                before = verify.after_pass(part, stage, each.__name__, before)
+        verify.after_stage(part, stage)
+    if changed and isinstance(graph, GraphModule):
+        for module in _modules(stage, graph):
+            module.recompile()
+    return changed
+
+
+def _graphs(stage: Stage, graph: Graph | GraphModule) -> Iterator[Graph]:
+    if isinstance(graph, Graph):
+        yield graph
+    else:
+        yield from (module.graph for module in _modules(stage, graph))
+
+
+def _modules(stage: Stage, module: GraphModule) -> Iterator[GraphModule]:
+    if stage is not Stage.DYNAMO:
+        yield module
+        return
+    yield from (each for each in module.modules() if isinstance(each, GraphModule))
