@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.like_eager.rules import check
-from xla_dynamo.backend.lowering.rules import _taps
+from xla_dynamo.backend.lowering.rules.cpu import convolution, taps
 
 aten = torch.ops.aten
 # image, kernel, stride, padding, dilation
@@ -42,7 +42,7 @@ def test_forward_and_gradients(
     except RuntimeError:
         assert transposed  # no positions are left
         return
-    assert transposed or _taps.pays("cpu", image, kernel, 1)
+    assert transposed or taps.pays(image, kernel, 1)
     check(aten.convolution.default, x, weight, torch.randn(5).double(), *settings)
     grad = torch.randn_like(out)
     check(aten.convolution_backward.default, grad, x, weight, [5], *settings, [True] * 3)
@@ -64,7 +64,7 @@ def test_gradient_of_a_grouped_weight(
 ) -> None:
     x = torch.randn(batch, 6, *image, dtype=torch.float64)
     weight = torch.randn(6, 2, *kernel, dtype=torch.float64)
-    assert _taps.pays_for_weight("cpu", x, weight.shape, 3)
+    assert convolution.by_taps(x, weight.shape, 3)
     margins = [extra if transposed and s > 1 else 0 for s in stride]
     settings = (stride, padding, dilation, transposed, margins, 3)
     try:
@@ -94,7 +94,7 @@ def test_depthwise(
     x = torch.randn(batch, channels, *image, dtype=torch.float64)
     weight = torch.randn(4 * outputs, 1, *kernel, dtype=torch.float64)
     groups = 4 * outputs if transposed else 4
-    assert _taps.pays_for_depthwise("cpu", weight.shape, groups)
+    assert taps.pays_for_depthwise(weight.shape, groups)
     settings = (stride, padding, dilation, transposed, [0] * len(image), groups)
     try:
         grad = torch.randn_like(aten.convolution.default(x, weight, None, *settings))
@@ -106,15 +106,12 @@ def test_depthwise(
     check(aten.convolution_backward.default, grad, x, weight, None, *settings, mask)
 
 
-def test_other_platforms_and_groups_keep_the_convolution() -> None:
-    assert not _taps.pays("tpu", (2, 2), (3, 3), 1)
-    assert not _taps.pays("cpu", (2, 2), (3, 3), 2)
-    assert not _taps.pays("cpu", (7, 7), (3, 3), 1)
-    assert not _taps.pays_for_depthwise("tpu", (6, 1, 3, 3), 6)
-    assert not _taps.pays_for_depthwise("cpu", (6, 2, 3, 3), 3)
-    assert not _taps.pays_for_depthwise("cpu", (6, 1, 3, 3), 1)
-    assert not _taps.pays_for_depthwise("cpu", (6, 1, 9, 9), 6)
+def test_other_groups_and_sizes_keep_the_convolution() -> None:
+    assert not taps.pays((2, 2), (3, 3), 2)
+    assert not taps.pays((7, 7), (3, 3), 1)
+    assert not taps.pays_for_depthwise((6, 2, 3, 3), 3)
+    assert not taps.pays_for_depthwise((6, 1, 3, 3), 1)
+    assert not taps.pays_for_depthwise((6, 1, 9, 9), 6)
     x = jnp.zeros((1, 6, 4, 4), jnp.float32)
-    assert not _taps.pays_for_weight("tpu", x, (6, 2, 3, 3), 3)
-    assert not _taps.pays_for_weight("cpu", x, (6, 1, 3, 3), 6)
-    assert not _taps.pays_for_weight("cpu", x, (6, 2, 3, 3), 1)
+    assert not convolution.by_taps(x, (6, 1, 3, 3), 6)
+    assert not convolution.by_taps(x, (6, 2, 3, 3), 1)
