@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import xla_dynamo.compat  # noqa: F401
-from xla_dynamo.compat.device import register
-from xla_dynamo.compat.recording import metrics
+from xla_dynamo.compat.recording import metrics, windows
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +35,7 @@ def counted_from_zero(fresh_devices: None) -> Iterator[None]:
 
 
 def _forget() -> None:
-    register._windows.clear()
+    windows._windows.clear()
     metrics.settle()
     with metrics.lock:
         metrics.counters.clear()

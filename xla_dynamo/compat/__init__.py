@@ -7,7 +7,9 @@ of them nothing changes in the process.
 
 from __future__ import annotations
 
+from .device import autocast, grad_scaler, register, torch_patches
 from .namespace import finder
+from .reporting import debugging
 
 
 def install() -> None:
@@ -16,9 +18,6 @@ def install() -> None:
     Raises:
         ImportError: a real torch_xla is imported already.
     """
-    from .device import autocast, grad_scaler, register, torch_patches
-    from .reporting import debugging
-
     finder.add()
     register.install()
     grad_scaler.install()
@@ -29,8 +28,6 @@ def install() -> None:
 
 def uninstall() -> None:
     """Undo install(): names, hooks and defaults. Tensors on `xla` devices stay usable."""
-    from .device import torch_patches
-
     torch_patches.uninstall()
     finder.remove()
 

@@ -18,8 +18,8 @@ import xla_dynamo
 from tests.compat.failing import REFUSED, Odd, X, both, even, failed
 from tests.like_eager.lazy import XLA, assert_same
 from tests.programs import python
-from xla_dynamo.compat.execution import settings
-from xla_dynamo.compat.kernels.composites import COMPOSITES
+from xla_dynamo.compat.execution import sync
+from xla_dynamo.compat.recording.op_forms import COMPOSITES
 from xla_dynamo.compat.values.values import value_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
@@ -49,7 +49,7 @@ def test_the_barrier_raises_once_and_computes_the_rest() -> None:
     text = failed(bad)
     assert failed(worse) == text
     assert "failed_windows.even" in text
-    assert "test_failed_windows.py" in text
+    assert "test_failed_values.py" in text
     assert "before, bad = x + 1, even(x)" in text
 
 
@@ -234,7 +234,7 @@ def test_two_devices() -> None:
 
 def test_an_op_that_may_not_fall_back() -> None:
     x = X.to(XLA)
-    settings.set_option("fallback", "error")
+    sync.set_option("fallback", "error")
     try:
         y, other = both(x), x + 1
         with pytest.raises(xla_dynamo.UnsupportedOp, match=r"failed_windows\.both"):
@@ -243,7 +243,7 @@ def test_an_op_that_may_not_fall_back() -> None:
         with pytest.raises(xla_dynamo.UnsupportedOp, match=r"failed_windows\.both"):
             y[0].cpu()
     finally:
-        settings.set_option("fallback", None)
+        sync.set_option("fallback", None)
 
 
 def test_a_decomposition_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:

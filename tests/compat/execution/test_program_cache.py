@@ -19,7 +19,7 @@ def total(count: int) -> float:
 
 
 def test_the_latest_executables_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_cache, "CAPACITY", 3)
+    monkeypatch.setattr(program_cache._runs, "capacity", 3)
     total(1)
     first = weakref.ref(next(reversed(program_cache._runs.values())))
     with counting() as counts:

@@ -16,8 +16,8 @@ from torch import nn
 import xla_dynamo
 from xla_dynamo.backend.lowering.registry import RULES
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.device import register as lazy_device
 from xla_dynamo.compat.execution import program_cache, recompile_reason
+from xla_dynamo.compat.recording import windows
 from xla_dynamo.compat.values.trie import State
 
 XLA = torch.device("xla:0")
@@ -27,7 +27,7 @@ XLA = torch.device("xla:0")
 def reason(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     """The reason of the last compile; every test begins with nothing recorded."""
     xm.mark_step()
-    window = lazy_device.window(XLA)
+    window = windows.window(XLA)
     window.root = State(None, (), 0, 0, None, None)
     window.clear()
     monkeypatch.setattr(recompile_reason, "_alike", {})

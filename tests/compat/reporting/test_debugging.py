@@ -266,8 +266,9 @@ def test_level_1_on_stderr_and_the_summary_at_exit(tmp_path: Path) -> None:
 def test_without_the_variables_nothing_is_registered() -> None:
     printed = python(
         """
-        from xla_dynamo.compat import barrier, metrics
-        print(metrics.on_compile, metrics.on_launch, barrier._after_step)
+        from xla_dynamo.compat.device import step_barrier
+        from xla_dynamo.compat.execution import program_cache, sync
+        print(program_cache.on_compile, sync.on_launch, step_barrier._after_step)
         """
     )
     assert printed == "[] [] []\n"

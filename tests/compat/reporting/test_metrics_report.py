@@ -13,7 +13,7 @@ import torch_xla.debug.metrics_compare_utils as mcu
 import xla_dynamo
 from tests.compat.measured import data, step
 from tests.programs import python
-from xla_dynamo.compat.reporting.units import show_bytes, show_time
+from xla_dynamo.compat.values.format_units import show_bytes, show_time
 
 pytestmark = pytest.mark.usefixtures("counted_from_zero")
 
@@ -130,7 +130,7 @@ def test_bytes(number: int, text: str) -> None:
 def test_percentiles_and_samples_of_the_environment() -> None:
     printed = python(
         """
-        from xla_dynamo.compat import metrics
+        from xla_dynamo.compat.recording import metrics
         import torch_xla.debug.metrics as met
         for n in range(10):
             metrics.sample("TensorsGraphSize", n)

@@ -11,7 +11,7 @@ from torch_xla import _XLAC
 from torch_xla._internal import tpu
 
 import xla_dynamo
-from xla_dynamo.compat.execution import settings
+from xla_dynamo.compat.execution import settings, sync
 from xla_dynamo.compat.reporting import metrics_report
 from xla_dynamo.compat.values.values import value_of
 from xla_dynamo.config import config
@@ -122,7 +122,7 @@ def test_matmul_precision_is_an_option():
         assert settings.options() == {"matmul_precision": "medium"}
         assert backends.get_mat_mul_precision() == "default"
     finally:
-        settings.set_option("matmul_precision", None)
+        sync.set_option("matmul_precision", None)
 
 
 def test_launch_calls_the_function_here(monkeypatch):

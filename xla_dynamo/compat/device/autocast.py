@@ -1,8 +1,7 @@
 """`torch.autocast("xla")`: stock PyTorch has the switch but no casts for the device.
 
 Ops are cast as on CUDA: products and convolutions to the autocast dtype, what loses accuracy to
-float32, the rest to the widest of its arguments. Private API met here: torch._C dispatch key
-guards (`_ExcludeDispatchKeyGuard`).
+float32, the rest to the widest of its arguments.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+from xla_dynamo.compat.values.torch_private import KeySet, parse_key, without_keys
 
 Cast = Callable[[Any, torch.dtype], Any]
 
@@ -47,7 +48,7 @@ addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot s
 stack
 """
 
-_KEY = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastXLA"))
+_KEY = KeySet(parse_key("AutocastXLA"))
 _libraries: list[torch.library.Library] = []
 
 
@@ -72,7 +73,7 @@ def install() -> None:
 
 def _call(op: Any, args: Any, kwargs: Any, dtype: torch.dtype) -> Any:
     args, kwargs = pytree.tree_map(lambda item: _cast(item, dtype), (args, kwargs))
-    with torch._C._ExcludeDispatchKeyGuard(_KEY):
+    with without_keys(_KEY):
         return op(*args, **kwargs)
 
 
@@ -102,7 +103,7 @@ def _float32_default(op: Any, *args: Any, **kwargs: Any) -> Any:
     place = [argument.name for argument in op._schema.arguments].index("dtype")
     given = args[place] if place < len(args) else kwargs.get("dtype")
     if given is not None or not _castable(args[0]):
-        with torch._C._ExcludeDispatchKeyGuard(_KEY):
+        with without_keys(_KEY):
             return op(*args, **kwargs)
     return _call(op, args, kwargs, torch.float32)
 

@@ -1,10 +1,9 @@
-"""`xla:N` as a device of stock PyTorch.
+"""Makes `xla:N` a device of stock PyTorch.
 
-The only file of the lazy device that touches torch._C's device internals. Seen on torch 2.13 (and,
-as a prototype, on 2.9 and 2.15). Stock PyTorch carries the autograd and autocast keys, the
-functionalization hooks and the printing of device type XLA; what is missing is a device guard and
-kernels that make tensors. Private API met here: libc10's exported device guard registry,
-torch._C._autograd.DeviceType, torch._C dispatch key guards.
+Stock PyTorch carries the autograd and autocast keys, the functionalization hooks and the printing
+of device type XLA; what is missing is a device guard and kernels that make tensors. The guard is
+registered with libc10's exported registry: private, seen on torch 2.13 (and, as a prototype, on 2.9
+and 2.15).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,40 +18,48 @@ import torch
 
 from xla_dynamo.backend.runtime import resident
 from xla_dynamo.compat.execution import dispatch, predicates, sync  # noqa: F401  (reads fills HANDLERS)
+from xla_dynamo.compat.kernels import inplace
 from xla_dynamo.compat.kernels.as_strided import register_strided
 from xla_dynamo.compat.kernels.composites import register_composites
 from xla_dynamo.compat.kernels.control_flow import register_control_flow
 from xla_dynamo.compat.kernels.factories import register_factories
 from xla_dynamo.compat.kernels.fft import register_fourier
-from xla_dynamo.compat.kernels.inplace import register_inplace
 from xla_dynamo.compat.kernels.inplace_views import register_renamed
 from xla_dynamo.compat.kernels.out_variants import register_outs
 from xla_dynamo.compat.kernels.packed_sequences import register_sequences
 from xla_dynamo.compat.kernels.prims import register_primitives
 from xla_dynamo.compat.kernels.view_copy import register_view_copies
-from xla_dynamo.compat.recording.trace import Window
-from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.recording import devices, fork_guard, metrics, shape_inference, windows
+from xla_dynamo.compat.values import functionalization, values
 from xla_dynamo.compat.values.hide_from_dynamo import hide_kernels
+from xla_dynamo.compat.values.torch_private import (
+    DeviceType,
+    Key,
+    KeySet,
+    below_autograd,
+    is_functional,
+    kernels_of,
+    outside_transforms,
+)
 from xla_dynamo.compat.values.values import Leaf
 
-_lock = threading.Lock()
-_windows: dict[int, Window] = {}
-_thread = threading.local()
 _libraries: list[torch.library.Library] = []
 
 
 @functools.cache
 def install() -> None:
     """Make the lazy device exist, once for the process."""
+    for module in (fork_guard, inplace, metrics, shape_inference, values, windows):
+        module.install()  # what they change outside themselves: hooks at a fork, a filter of logs
     _register_guard()
     Leaf.__torch_dispatch__ = classmethod(dispatch.dispatch)  # type: ignore[method-assign]
     library = torch.library.Library("aten", "IMPL", "XLA")
     _libraries.append(library)
-    register_factories(library, window)
+    register_factories(library)
     autograd = torch.library.Library("aten", "IMPL", "AutogradXLA")
     _libraries.append(autograd)
     register_composites(library, autograd, _keep_whole, _below_autograd)
-    register_inplace(autograd, _redispatch, _straight)
+    inplace.register_inplace(autograd, _redispatch, _straight)
     register_outs(autograd, _redispatch)
     register_sequences(autograd)
     register_fourier(autograd, _redispatch)
@@ -65,9 +71,9 @@ def install() -> None:
     register_primitives(primitives)
     register_control_flow()
     resident.RESIDENCIES["xla"] = resident.Residency(
-        lambda device: sync.device_of(window(device)), sync.arrays_of, sync.tensors_of
+        lambda device: sync.device_of(windows.window(device)), sync.arrays_of, sync.tensors_of
     )
-    allow_backward()
+    windows.allow_backward()
     hide_kernels()
 
 
@@ -83,7 +89,7 @@ def _register_guard() -> None:
         "_ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
     ]
     register.argtypes = [ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p]
-    kind: Any = torch._C._autograd.DeviceType  # type: ignore[attr-defined]
+    kind = DeviceType
     guard = _guard_like(guards[int(kind.Meta)], int(kind.XLA))
     register(ctypes.create_string_buffer(8), int(kind.XLA), ctypes.addressof(guard))
 
@@ -100,8 +106,6 @@ def _guard_like(guard: int, kind: int) -> Any:
 
     @ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)
     def current(this: int) -> int:
-        from xla_dynamo.compat.recording import devices
-
         return kind | devices.default().index << 8  # c10::Device: two bytes, type and index
 
     words = ctypes.c_void_p * 64
@@ -115,21 +119,17 @@ def _guard_like(guard: int, kind: int) -> Any:
     return made
 
 
-_Keys: Any = torch._C.DispatchKeySet
-_Key: Any = torch._C.DispatchKey
-
-
 @functools.cache
 def _keys(op: Any, last: Any) -> Any:
     """Kernels from autograd on, less those that only pass a call on, to that of `last`.
 
     Of kernels that are the same for every device, those of the CPU: XLA's are the ones overridden.
     """
-    keys = _Keys(_Key.CPU) | _Keys(last)
-    table = torch._C._dispatch_dump_table(op.name())
-    for key in (_Key.AutogradCPU, _Key.ADInplaceOrView):
+    keys = KeySet(Key.CPU) | KeySet(last)
+    table = kernels_of(op.name())
+    for key in (Key.AutogradCPU, Key.ADInplaceOrView):
         if f"\n{key.name}: fallthrough" not in table:
-            keys = keys | _Keys(key)
+            keys = keys | KeySet(key)
     return keys
 
 
@@ -144,17 +144,17 @@ def _redispatch(op: Any, args: Any, kwargs: Any) -> Any:
         return op.redispatch(_keys(op, functionalization.TRANSFORMED), *args, **kwargs)
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
     given = (*tensors, *args[1:], *kwargs.values())
-    real = any(functionalization.is_functional(t) for t in given if _is_tensor(t))
-    return op.redispatch(_keys(op, _Key.Functionalize if real else _Key.Python), *args, **kwargs)
+    real = any(is_functional(t) for t in given if _is_tensor(t))
+    return op.redispatch(_keys(op, Key.Functionalize if real else Key.Python), *args, **kwargs)
 
 
 def _straight(op: Any) -> Callable[..., Any]:
     """What runs `op` as `_redispatch` does on tensors of the device, outside transforms."""
-    return functools.partial(op.redispatch, _keys(op, _Key.Functionalize))
+    return functools.partial(op.redispatch, _keys(op, Key.Functionalize))
 
 
 # Nested tensors have kernels for linear and matmul, so there PyTorch's autograd knows them whole.
-_WHOLE = _Keys(_Key.AutogradNestedTensor) | _Keys(_Key.Functionalize)
+_WHOLE = KeySet(Key.AutogradNestedTensor) | KeySet(Key.Functionalize)
 
 
 def _keep_whole(op: Any, args: Any) -> Any:
@@ -164,7 +164,7 @@ def _keep_whole(op: Any, args: Any) -> Any:
 
 def _below_autograd(op: Any, args: Any) -> Any:
     """Run `op` by what comes after autograd."""
-    with torch._C._AutoDispatchBelowAutograd():
+    with below_autograd():
         return op(*args)
 
 
@@ -175,7 +175,7 @@ def _zero_dim(value: Any) -> Any:
     """
     for kind, dtype in _NUMBERS.items():
         if type(value) is kind:
-            with torch._C._DisableFuncTorch():
+            with outside_transforms():
                 return torch.tensor(value, dtype=dtype)
     return value
 
@@ -185,33 +185,3 @@ _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: t
 
 def _is_tensor(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor)
-
-
-def allow_backward() -> None:
-    """Run backward in the calling thread: autograd has no worker threads for device type XLA.
-
-    PyTorch keeps this switch for each thread.
-    """
-    if not getattr(_thread, "ready", False):
-        torch.autograd.set_multithreading_enabled(False)
-        _thread.ready = True
-
-
-def window(device: torch.device) -> Window:
-    """The window of an xla device."""
-    index = device.index
-    if index is None:
-        from xla_dynamo.compat.recording import devices
-
-        index = devices.default().index
-    found = _windows.get(index)
-    if found is None:
-        with _lock:
-            found = _windows.setdefault(index, Window(torch.device("xla", index)))
-    allow_backward()
-    return found
-
-
-def windows() -> list[Window]:
-    """The windows of all devices that were used."""
-    return list(_windows.values())

@@ -18,9 +18,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.execution.sync import cut
-from xla_dynamo.compat.recording import devices, metrics
-
-from . import register as lazy_device
+from xla_dynamo.compat.recording import devices, metrics, windows
 
 Closure = Callable[[], Any]
 
@@ -55,7 +53,7 @@ def mark_step(device: devices.Named | None = None, *, wait: bool = False) -> Non
 def launch(device: devices.Named, *, wait: bool = False) -> None:
     """Launch what is pending on a device; with `wait`, return when it is done."""
     index = devices.index_of(device)
-    window = lazy_device.window(torch.device("xla", index))
+    window = windows.window(torch.device("xla", index))
     with window.lock:
         values = window.values  # the list only: a second reference to a value would keep it alive
         try:
@@ -166,6 +164,6 @@ def step(device: devices.Named | None = None, check: Callable[[Any], None] | Non
     try:
         yield
         if check is not None:
-            check(lazy_device.window(torch.device("xla", devices.index_of(device))))
+            check(windows.window(torch.device("xla", devices.index_of(device))))
     finally:
         mark_step(device)

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.kernels import inplace
-from xla_dynamo.compat.recording import seeds
+from xla_dynamo.compat.recording import devices, seeds, windows
 
-from . import register, torch_xla_module
+from . import torch_xla_module
 
 _FOREACH_USERS = ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils")
 _CAPTURABLE_USERS = tuple(
@@ -140,7 +140,7 @@ def _backward_in_any_thread() -> None:
     original = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        register.allow_backward()
+        windows.allow_backward()
         return original(*args, **kwargs)
 
     _replace(torch.autograd, "_engine_run_backward", run)
@@ -217,8 +217,6 @@ def _default_platform() -> None:
     """PJRT_DEVICE names the platform, as importing torch_xla leaves it."""
     if "PJRT_DEVICE" in os.environ:
         return
-    from xla_dynamo.compat.recording import devices
-
     os.environ["PJRT_DEVICE"] = devices.hardware()
 
     def remove() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.recording import devices, seeds
+from xla_dynamo.compat.recording import devices, seeds, windows
 
-from . import register as lazy_device
 from . import step_barrier
 
 _initialized = True  # torch.utils.checkpoint saves the random state of initialized devices only
@@ -24,7 +23,7 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """Whether a device was used."""
-    return bool(lazy_device.windows())
+    return bool(windows.windows())
 
 
 def device_count() -> int:

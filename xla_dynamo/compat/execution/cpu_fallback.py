@@ -6,9 +6,16 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend import metrics as backend_metrics
+from xla_dynamo.compat.recording import metrics
+from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.source_location import Place
 
-from . import recompile_reason
+
+def report(func: Any, place: Place | None) -> None:
+    """Count an op that ran on the CPU, and warn once for each line."""
+    metrics.count_fallback(func)
+    backend_metrics.warn_once((func, place), message(func, place), backend_metrics.FallbackWarning)
 
 
 def message(func: Any, place: Place | None) -> str:
@@ -20,8 +27,7 @@ def message(func: Any, place: Place | None) -> str:
         else "PyTorch cannot tell the shape of its result beforehand"
     )
     return (
-        f"{recompile_reason.op_name(func)} at {recompile_reason.where(place)} runs on the CPU: "
-        f"{why}. "
+        f"{describe.op_name(func)} at {describe.where(place)} runs on the CPU: {why}. "
         "Each time, this waits for the device and copies operands and results. "
         "Do it outside the training step if you can."
     )

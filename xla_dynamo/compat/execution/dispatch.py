@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat.recording import metrics, shape_inference
-from xla_dynamo.compat.recording.trace import ForeignTensor, Window, find
+from xla_dynamo.compat.recording import metrics, shape_inference, windows
+from xla_dynamo.compat.recording.trace import ForeignTensor, Window, find, window_of
 from xla_dynamo.compat.values import unsupported_tensors
 from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
 from xla_dynamo.compat.values.op_table import OPS, Op, describe, handles
 from xla_dynamo.compat.values.source_location import user_place
 from xla_dynamo.compat.values.values import Leaf, Value, leaf, meta, restrided
 
-from . import dynamic_shapes, sync
+from . import cpu_fallback, dynamic_shapes, sync
 
 aten = torch.ops.aten
 _propagate = aten._propagate_xla_data.default
@@ -36,7 +36,7 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
 def record(op: Op, args: Any, kwargs: Any) -> Any:
     """Append `op` to the window of its first tensor, or run it now if it depends on values."""
     first = args[0] if args else None
-    window = first.value.home if type(first) is Leaf else _window(args, kwargs or {})
+    window: Any = first.value.home if type(first) is Leaf else _window(args, kwargs or {})
     try:
         result = window.record(op, args, kwargs or {})
     except ForeignTensor:
@@ -111,7 +111,7 @@ def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
     with honouring_lazy_bits():
         results = op.func(*args, **kwargs)
     results = pytree.tree_map(to_device, results)
-    metrics.fallback(op.func, user_place())
+    cpu_fallback.report(op.func, user_place())
     return results
 
 
@@ -156,7 +156,7 @@ def _to_copy(op: Op, args: Any, kwargs: Any) -> Any:
     if dtype is not None or form is not None:
         host = host.to(dtype=dtype, memory_format=form or torch.preserve_format)
     if device.type == "xla":
-        return leaf(sync.upload(_window_of(device), host))
+        return leaf(sync.upload(windows.window(device), host))
     return host.to(device)
 
 
@@ -171,11 +171,11 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
         host = source.to(to.meta.dtype)
         if host.shape != to.meta.shape:
             host = host.expand(to.meta.shape)
-        return leaf(sync.upload(to.home, host, to.meta))
+        return leaf(sync.upload(window_of(to), host, to.meta))
     value = source.value
     if value.home is not to.home:
         host = sync.download(value).to(to.meta.dtype).expand(to.meta.shape)
-        return leaf(sync.upload(to.home, host, to.meta))
+        return leaf(sync.upload(window_of(to), host, to.meta))
     if value.meta is to.meta:
         return leaf(value)
     result = source
@@ -227,9 +227,3 @@ def _new_empty(op: Op, args: Any, kwargs: Any) -> Any:
     source: Value = args[0].value
     dtype = kwargs.get("dtype") or source.meta.dtype
     return leaf(Value(meta(torch.Size(args[1]), dtype, *args[2:3]), source.home))
-
-
-def _window_of(device: torch.device) -> Window:
-    from xla_dynamo.compat.device.register import window
-
-    return window(device)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.backend.decompositions.dynamic_shapes import COUNTED
+from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED
 from xla_dynamo.compat.recording import eager_strides
 from xla_dynamo.compat.values.op_table import Op, describe
 from xla_dynamo.compat.values.values import leaf, meta, restrided
@@ -31,7 +31,7 @@ class OnDevice:
 
     def take(self, op: Op, args: Any, kwargs: Any) -> Any:
         """What `op` gives, or NotImplemented for an op that has no steps."""
-        how = COUNTED.get(op.func)
+        how = PADDED.get(op.func)
         if how is None:
             return NotImplemented
         result = how(self, *args, **kwargs)
@@ -46,16 +46,18 @@ class OnDevice:
     def value(self, operand: Any) -> torch.Tensor:
         return operand
 
-    def number(self, count: Any, complaint: str) -> int:
+    def size(self, count: Any, complaint: str) -> int:
         value = int(sync.download(count.value))
         if value < 0:
             raise RuntimeError(complaint)
         return value
 
-    def leading(self, whole: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
+    def leading(self, padded: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
         size = int(sync.download(count.value))
-        part = whole
-        if size < whole.shape[dim]:
-            part = self.call(aten.slice.Tensor, whole, dim, 0, size)
-            part = leaf(restrided(part.value, meta(part.shape, part.dtype)))  # no view of the whole
+        part = padded
+        if size < padded.shape[dim]:
+            part = self.call(aten.slice.Tensor, padded, dim, 0, size)
+            part = leaf(
+                restrided(part.value, meta(part.shape, part.dtype))
+            )  # no view of the padded result
         return self.call(aten.t.default, part) if transposed else part

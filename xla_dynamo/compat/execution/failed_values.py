@@ -12,17 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xla_dynamo.backend.graph import error_origin
+from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.trie import State, metas_in
 from xla_dynamo.compat.values.values import Failure
 
-from . import out_of_memory, program_cache, recompile_reason
-
-if TYPE_CHECKING:
-    from xla_dynamo.compat.recording.trace import Window
-
+from . import out_of_memory, program_cache
 
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 
@@ -50,8 +47,8 @@ def lost_by(error: Exception, window: Window, live: Sequence[int], lost: Lost) -
         culprit = program_cache.state_of(window, live, lost.states, culprit)
     if culprit in lost.states:
         return None
-    where = recompile_reason.where(culprit.place)
-    note = f"{recompile_reason.op_name(culprit.op.func)} at {where} raised this."
+    where = describe.where(culprit.place)
+    note = f"{describe.op_name(culprit.op.func)} at {where} raised this."
     failure = Failure(_without_frames(error), note)
     error.add_note(note)
     return _spread(failure, culprit, window, lost)
@@ -65,7 +62,7 @@ def _spread(failure: Failure, culprit: State, window: Window, lost: Lost) -> Los
         results = range(first, first := first + len(metas_in(state.outputs)))
         if state in states:
             continue
-        operands = (ref.index for ref in recompile_reason.refs(state) if ref.meta is None)
+        operands = (ref.index for ref in describe.refs(state) if ref.meta is None)
         if state is culprit or any(values.get(i) is failure for i in operands):
             states.add(state)
             values.update(dict.fromkeys(results, failure))

@@ -9,12 +9,11 @@ from typing import NoReturn
 import torch
 
 from xla_dynamo.compat.recording.trace import Window
-from xla_dynamo.compat.reporting.units import show_bytes
+from xla_dynamo.compat.values import describe
+from xla_dynamo.compat.values.format_units import show_bytes
 from xla_dynamo.compat.values.trie import metas_in
 from xla_dynamo.compat.values.values import Meta, Value
 from xla_dynamo.errors import OutOfMemory
-
-from . import recompile_reason
 
 _REFUSED = re.compile(r"RESOURCE_EXHAUSTED|out of memory|\bOOM\b", re.IGNORECASE)
 _HOST = re.compile(r"DefaultCPUAllocator")
@@ -55,8 +54,8 @@ def largest(window: Window) -> str:
     if window.values:
         metas = [(m, state) for state in path for m in metas_in(state.outputs)]
         for value, (meta, state) in zip(window.values, metas, strict=False):
-            made = recompile_reason.op_name(state.op.func)
-            buffers[id(value)] = meta, f"result of {made} at {recompile_reason.where(state.place)}"
+            made = describe.op_name(state.op.func)
+            buffers[id(value)] = meta, f"result of {made} at {describe.where(state.place)}"
         for i, value in enumerate(window.inputs):
             buffers[id(value)] = value.meta, f"input {i} of the program"
     for found in gc.get_objects():

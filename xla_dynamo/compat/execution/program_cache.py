@@ -7,7 +7,6 @@ weakly: the latest are kept.
 
 from __future__ import annotations
 
-import collections
 import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from xla_dynamo import interrupts
 from xla_dynamo.backend.executable import device_launch
 from xla_dynamo.backend.graph import error_origin
 from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics, shape_inference
 from xla_dynamo.compat.recording.trace import Window
 from xla_dynamo.compat.values import functionalization
@@ -37,7 +37,7 @@ class Program:
     """What runs a window.
 
     run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values; gone
-        where `CAPACITY` others were compiled since.
+        where as many others as `_runs` keeps were compiled since.
     inputs: which of the window's inputs it uses.
     scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
     seeds: which of the window's random ops it runs.
@@ -55,8 +55,9 @@ class Program:
 
 # Executables that are kept, over all devices: those that were compiled, or found again, last. One
 # of XLA:CPU takes some 27 of the 65,530 memory maps that Linux allows a process.
-CAPACITY = 1024
-_runs: collections.OrderedDict[Hashable, Run] = collections.OrderedDict()
+_runs: Bounded[Hashable, Run] = Bounded(1024)
+# Are told of every window that is compiled: the executable is one of XLA, or runs several.
+on_compile: list[Callable[[Window, Program, Any], None]] = []
 
 
 def compile_window(
@@ -102,10 +103,10 @@ def _compile_window(
             builder.graph, request, device, donated, metrics.count_fallback
         )
     run = _runs[key] = _boxed(compiled)
-    while len(_runs) > CAPACITY:
-        _runs.popitem(last=False)
     program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
-    metrics.compiled(window, program, compiled)
+    metrics.compiled(getattr(compiled, "aliases", 0))
+    for listener in on_compile:
+        listener(window, program, compiled)
     return program, run
 
 

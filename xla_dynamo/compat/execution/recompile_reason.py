@@ -7,19 +7,19 @@ the last branch on its path.
 from __future__ import annotations
 
 import itertools
-import linecache
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from xla_dynamo.backend import metrics, options
 from xla_dynamo.backend.executable.launch import Request
+from xla_dynamo.backend.passes.contract import WayIn
+from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics as lazy_metrics
 from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.values.describe import op_at, op_name, producers, refs, show, where
 from xla_dynamo.compat.values.source_location import Place
-from xla_dynamo.compat.values.trie import Number, State, metas_in
+from xla_dynamo.compat.values.trie import Number, State
 from xla_dynamo.compat.values.values import Ref
 from xla_dynamo.config import config
 
@@ -53,7 +53,7 @@ _ADVICE = {
 
 _numbers = itertools.count(1)
 # How often windows that begin with the same op at the same line were compiled.
-_alike: dict[tuple[Any, Place | None], int] = {}
+_alike: Bounded[tuple[Any, Place | None], int] = Bounded(4096)
 
 
 def request(window: Window, survivors: Survivors) -> Request:
@@ -61,7 +61,7 @@ def request(window: Window, survivors: Survivors) -> Request:
     difference = differs(window, survivors)
     _warn_if_many(window, difference)
     name = f"{window.device} window {next(_numbers)}"
-    return Request(name, difference.text, frozenset(), 0, compile_options())
+    return Request(name, difference.text, frozenset(), 0, compile_options(), WayIn.LAZY)
 
 
 def compile_options() -> options.Options:
@@ -87,7 +87,8 @@ def differs(window: Window, survivors: Survivors | None) -> Difference:
         following = next(iter(window.state.children.values()))
         return Difference(
             "barrier",
-            f"the barrier came earlier: after {_at(path[-1])}; before, {_at(following)} followed",
+            f"the barrier came earlier: after {op_at(path[-1])}; before, {op_at(following)} "
+            "followed",
         )
     for depth, state in reversed(list(enumerate(path))):
         parent = state.parent
@@ -98,12 +99,12 @@ def differs(window: Window, survivors: Survivors | None) -> Difference:
         if parent.programs:
             return Difference(
                 "barrier",
-                f"the barrier came later: the window went on after {_at(path[depth - 1])} with "
-                f"{_at(state)}",
+                f"the barrier came later: the window went on after {op_at(path[depth - 1])} with "
+                f"{op_at(state)}",
             )
         if old is not None:
             break
-    return Difference("first", f"first compile of a window that begins with {_at(path[0])}")
+    return Difference("first", f"first compile of a window that begins with {op_at(path[0])}")
 
 
 def _most_like(new: State, others: Sequence[State]) -> State | None:
@@ -119,14 +120,14 @@ def _most_like(new: State, others: Sequence[State]) -> State | None:
 def difference(old: State, new: State, path: Sequence[State]) -> Difference:
     """How the op of `new`, the last of `path`, differs from that of `old`."""
     if old.op is not new.op:
-        return Difference("op", f"{_at(old)} became {_at(new)}")
+        return Difference("op", f"{op_at(old)} became {op_at(new)}")
     for name, before, after in _pairs(old, new):
         if type(before) is Ref and type(after) is Ref:
             return _operand(name, before, after, new, path)
         kind = "op" if type(before) is Number or type(after) is Number else "argument"
-        text = f"{_name(new)}: argument {name} was {show(before)}, is {show(after)}"
+        text = f"{op_name(new.op.func)}: argument {name} was {show(before)}, is {show(after)}"
         return Difference(kind, f"{text}{_dimension(before, after)} at {where(new.place)}")
-    return Difference("op", f"{_at(new)}: its operands changed")
+    return Difference("op", f"{op_at(new)}: its operands changed")
 
 
 def _pairs(old: State, new: State) -> Iterator[tuple[str, Any, Any]]:
@@ -149,12 +150,14 @@ def _pairs(old: State, new: State) -> Iterator[tuple[str, Any, Any]]:
 
 def _operand(name: str, before: Ref, after: Ref, new: State, path: Sequence[State]) -> Difference:
     if before.meta is not None and after.meta is not None and before.index == after.index:
-        used = f"input {after.index} (first used by {_at(new)})"
+        used = f"input {after.index} (first used by {op_at(new)})"
         change = _dimension(list(before.meta.shape), list(after.meta.shape))
         return Difference("shape", f"{used} was {before.meta}, is {after.meta}{change}")
     results = producers(path)
     was, now = _origin(before, results), _origin(after, results)
-    return Difference("op", f"{_name(new)}: {name} was {was}, is {now} at {where(new.place)}")
+    return Difference(
+        "op", f"{op_name(new.op.func)}: {name} was {was}, is {now} at {where(new.place)}"
+    )
 
 
 def _dimension(before: Any, after: Any) -> str:
@@ -172,25 +175,7 @@ def _origin(ref: Ref, results: Sequence[State]) -> str:
     if ref.meta is not None:
         return f"input {ref.index} ({ref.meta})"
     known = ref.index < len(results)
-    return f"the result of {_at(results[ref.index])}" if known else f"result {ref.index}"
-
-
-def producers(path: Sequence[State]) -> list[State]:
-    """The state that computes each value of a window."""
-    return [state for state in path for _ in range(len(metas_in(state.outputs)))]
-
-
-def refs(state: State) -> Iterator[Ref]:
-    """The operands of an op, in order."""
-
-    def flat(item: Any) -> Iterator[Ref]:
-        if type(item) is Ref:
-            yield item
-        elif isinstance(item, tuple):
-            for part in item:
-                yield from flat(part)
-
-    return flat(state.key)
+    return f"the result of {op_at(results[ref.index])}" if known else f"result {ref.index}"
 
 
 def _other_survivors(window: Window, path: Sequence[State], survivors: Survivors) -> Difference:
@@ -206,12 +191,12 @@ def _other_survivors(window: Window, path: Sequence[State], survivors: Survivors
         change = (
             "is alive at the barrier, was not" if i in live else "is dead at the barrier, was alive"
         )
-        text = f"the result of {_at(results[i])} {change}"
+        text = f"the result of {op_at(results[i])} {change}"
         return Difference("live", f"the set of live tensors differs: {text}")
     for i in sorted({*old_dead} ^ {*dead}):
         change = "is given up, was kept" if i in dead else "is kept, was given up"
         user = next(state for state in path if any(r is window.inputs[i].ref for r in refs(state)))
-        text = f"input {i} ({window.inputs[i].meta}, first used by {_at(user)}) {change}"
+        text = f"input {i} ({window.inputs[i].meta}, first used by {op_at(user)}) {change}"
         return Difference("live", f"the set of live tensors differs: {text}")
     return Difference("live", "the set of live tensors differs")
 
@@ -225,51 +210,8 @@ def _warn_if_many(window: Window, difference: Difference) -> None:
         return
     metrics.warn_once(
         ("window", key),
-        f"{count} programs were compiled for windows that begin with {_at(first)}. The last one "
+        f"{count} programs were compiled for windows that begin with {op_at(first)}. The last one "
         f"because: {difference}. {_ADVICE[difference.kind]} xla_dynamo.compiles() lists them all; "
         "docs/recompilation.md explains.",
         metrics.RecompileWarning,
     )
-
-
-def show(argument: Any) -> str:
-    """An argument of a state as text: inputs with shape and dtype."""
-    if type(argument) is Ref:
-        return f"{argument!r} {argument.meta}" if argument.meta is not None else repr(argument)
-    if type(argument) is Number:
-        kind = argument.dtype
-        return f"a number ({kind.__name__ if isinstance(kind, type) else str(kind)[6:]})"
-    if isinstance(argument, (list, tuple)):
-        return "[" + ", ".join(show(item) for item in argument) + "]"
-    return str(argument) if isinstance(argument, str) else repr(argument)
-
-
-def _name(state: State) -> str:
-    return op_name(state.op.func)
-
-
-def op_name(func: Any) -> str:
-    """An op as users know it: "aten.view" for aten.view_copy.default, which a view becomes."""
-    namespace, name = func._schema.name.split("::")
-    if torch.Tag.view_copy in func.tags:
-        name = name.removesuffix("_copy")
-    overload = func._schema.overload_name
-    return f"{namespace}.{name}" + (f".{overload}" if overload else "")
-
-
-def _at(state: State) -> str:
-    return f"{_name(state)} at {where(state.place)}"
-
-
-def where(place: Place | None) -> str:
-    """file:line (code)."""
-    if place is None:
-        return "(no source line)"
-    code, line = place
-    text = code_line(place)
-    return f"{code.co_filename}:{line}" + (f" ({text})" if text else "")
-
-
-def code_line(place: Place) -> str:
-    """The text of the line."""
-    return linecache.getline(place[0].co_filename, place[1]).strip()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from xla_dynamo.compat.recording.trace import Window
+from typing import Any
 
 _options: dict[str, Any] = {}
 _flags: dict[str, Any] = {"eager": False, "graph_name": "", "ir_debug": False}
+# Why no program may be launched now, if none may: the text of the error.
+launch_refusal: str | None = None
 
 
 def options() -> Mapping[str, Any]:
@@ -18,37 +17,17 @@ def options() -> Mapping[str, Any]:
     return _options
 
 
-def set_option(name: str, value: Any) -> None:
-    """Set an option of `xla_dynamo.backend.options.Options`; None: its default.
+def set_option(name: str, value: Any) -> bool:
+    """Remember an option of `xla_dynamo.backend.options.Options`, None: its default; if it is new.
 
-    What was compiled with another value is compiled again.
+    What is pending, and what is compiled, is another module's business: see sync.set_option.
     """
-    from xla_dynamo.compat.device import register
-
-    from . import sync
-
     before = dict(_options)
     if value is None:
         _options.pop(name, None)
     else:
         _options[name] = value
-    if _options != before:
-        windows = register.windows()
-        try:
-            for window in windows:
-                sync.cut(window)
-        finally:  # also where an op raises
-            for window in windows:
-                with window.lock:
-                    _forget_programs(window)
-
-
-def _forget_programs(window: Window) -> None:
-    states = [window.root]
-    while states:
-        state = states.pop()
-        state.programs.clear()
-        states.extend(state.children.values())
+    return _options != before
 
 
 def flag(name: str) -> Any:
@@ -63,17 +42,14 @@ def set_flag(name: str, value: Any) -> None:
 
 def launches_allowed() -> bool:
     """Whether a barrier may launch a program."""
-    from . import sync
-
-    return sync.refusal is None
+    return launch_refusal is None
 
 
 def allow_launches(allowed: bool) -> None:
     """Let barriers launch, or raise instead."""
-    from . import sync
-
+    global launch_refusal
     message = "Unexpected execution happens inside the compiled function, exiting"
-    sync.refusal = None if allowed else message
+    launch_refusal = None if allowed else message
 
 
 @contextlib.contextmanager

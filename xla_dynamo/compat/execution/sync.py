@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,13 +18,13 @@ import torch
 from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.recording import fork_guard, metrics, shape_inference
-from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.recording import fork_guard, metrics, shape_inference, windows
+from xla_dynamo.compat.recording.trace import Window, window_of
 from xla_dynamo.compat.values import unsupported_tensors
 from xla_dynamo.compat.values.storage_dtype import stored
 from xla_dynamo.compat.values.values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
 
-from . import failed_values, out_of_memory, program_cache
+from . import failed_values, out_of_memory, program_cache, settings
 from .program_cache import Program, Run
 
 
@@ -39,8 +39,8 @@ _Numbers = tuple[int, ...]
 _HELD = _references([Value.__new__(Value)])[0]
 
 
-# Why no launch is allowed now, if none is: the text of the error (see settings.no_launches).
-refusal: str | None = None
+# Are told of every launch of a window.
+on_launch: list[Callable[[Window, Program], None]] = []
 
 
 def cut(window: Window) -> bool:
@@ -54,8 +54,8 @@ def cut(window: Window) -> bool:
         if not window.values:
             window.clear()
             return False
-        if refusal is not None:
-            raise RuntimeError(refusal)
+        if settings.launch_refusal is not None:
+            raise RuntimeError(settings.launch_refusal)
         held = _HELD
         live = tuple([i for i, n in enumerate(_references(window.values)) if n > held])
         dead = tuple([i for i, n in enumerate(_references(window.inputs)) if n == held])
@@ -139,7 +139,28 @@ def _launch(window: Window, program: Program, run: Run) -> None:
         value = values[i]
         value.array = array
         value.stamp = None
-    metrics.launched(window, program, start, results)
+    metrics.launched(window.state, len(values), len(inputs) + len(scalars), len(results))
+    if results:
+        metrics.watch(window.device.index, start, results[program.watch], id(program))
+    for listener in on_launch:
+        listener(window, program)
+
+
+def set_option(name: str, value: Any) -> None:
+    """Set an option of `xla_dynamo.backend.options.Options` for the process; None: its default.
+
+    What is pending is launched with the options as they were; what was compiled is compiled again.
+    """
+    if not settings.set_option(name, value):
+        return
+    used = windows.windows()
+    try:
+        for window in used:
+            cut(window)
+    finally:  # also where an op raises
+        for window in used:
+            with window.lock:
+                window.forget_programs()
 
 
 def device_of(window: Window) -> Any:
@@ -170,7 +191,7 @@ def upload(window: Window, host: torch.Tensor, like: Meta | None = None) -> Valu
 def materialize(value: Value) -> Array:
     """The array of a value, after a barrier if it is pending."""
     if value.array is None:
-        window = value.home
+        window = window_of(value)
         with window.lock:
             if value.array is None:
                 if value.stamp is not window.stamp:
@@ -187,7 +208,7 @@ def download(value: Value) -> torch.Tensor:
     try:
         host = pjrt.download(array)
     except Exception as error:
-        out_of_memory.reraise(error, value.home)
+        out_of_memory.reraise(error, window_of(value))
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
     host = host.to(value.meta.dtype)
     if value.meta.strides is None:
@@ -202,14 +223,12 @@ def _strided(host: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
 def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
     """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
-    from xla_dynamo.compat.device.register import window
-
     arrays, pending = [], False
     for each in tensors:
         leaf = leaf_of(each)
-        value = upload(window(device), each) if leaf is None else leaf.value
+        value = upload(windows.window(device), each) if leaf is None else leaf.value
         if stored(value.meta.dtype) is not value.meta.dtype:  # compiled graphs have no such switch
-            arrays.append(pjrt.upload(download(value), device_of(value.home)))
+            arrays.append(pjrt.upload(download(value), device_of(window_of(value))))
         else:
             pending = pending or value.array is None
             arrays.append(materialize(value))
@@ -219,10 +238,8 @@ def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Arr
 
 def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
     """New tensors on `device` for arrays that a compiled graph gave."""
-    from xla_dynamo.compat.device.register import window
-
-    home = window(device)
-    metrics.graph_launched(home, arrays)
+    home = windows.window(device)
+    metrics.graph_launched(home.device.index, arrays)
     made = []
     for array in arrays:
         dtype = dtypes.to_torch(array.dtype)

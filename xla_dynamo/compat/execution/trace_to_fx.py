@@ -18,19 +18,17 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.decompositions import foreach
 from xla_dynamo.backend.decompositions.table import decompositions
-from xla_dynamo.backend.graph import error_origin, fx, rng_keys
+from xla_dynamo.backend.graph import edit, error_origin, rng_keys
 from xla_dynamo.backend.lowering.registry import draws
 from xla_dynamo.backend.passes.static.decompose_unsupported import replace
-from xla_dynamo.compat.kernels.composites import COMPOSITES
 from xla_dynamo.compat.recording import shape_inference
-from xla_dynamo.compat.recording.op_forms import scalar_form, without_copy
+from xla_dynamo.compat.recording.op_forms import COMPOSITES, scalar_form, without_copy
 from xla_dynamo.compat.recording.trace import RESTRIDE
+from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.scalar_inputs import HOLDERS
 from xla_dynamo.compat.values.storage_dtype import STORED, stored
 from xla_dynamo.compat.values.trie import Number, State, metas_in
 from xla_dynamo.compat.values.values import Meta, Ref, Value, meta
-
-from . import recompile_reason
 
 aten = torch.ops.aten
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
@@ -255,7 +253,7 @@ class Builder:
         """
         graph = self.graph
         graph.output(tuple(self._values[i] for i in live))
-        fx.drop_unused(graph)
+        edit.drop_unused(graph)
         inputs = self._used(self._inputs)
         vectors = []
         for dtype, (vector, places) in self._vectors.items():
@@ -314,7 +312,7 @@ def _stack_trace(state: State) -> str:
     if state.place is None:
         return ""
     code, line = state.place
-    text = recompile_reason.code_line(state.place)
+    text = describe.code_line(state.place)
     return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
 
 

@@ -12,13 +12,8 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.values.functionalization import (
-    is_functional,
-    same_view,
-    transformed,
-    view_names,
-    view_of,
-)
+from xla_dynamo.compat.values.functionalization import transformed, view_names
+from xla_dynamo.compat.values.torch_private import is_functional, same_view, view_of
 
 aten = torch.ops.aten
 

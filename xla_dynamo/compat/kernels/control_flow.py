@@ -3,8 +3,7 @@
 What PyTorch does with them in eager on every other device: the host reads the condition, which is a
 barrier, and what the branch or body does is recorded. Autograd follows the ops that ran.
 
-Private API of torch, met here alone; seen on 2.13: torch._higher_order_ops, py_kernels of a
-HigherOrderOperator.
+Private too, seen on torch 2.13: py_kernels of a HigherOrderOperator.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._higher_order_ops.scan import generic_scan
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat.values import functionalization
-
-_Key: Any = torch._C.DispatchKey
+from xla_dynamo.compat.values.functionalization import transformed
+from xla_dynamo.compat.values.torch_private import Key, generic_scan, is_functional
 
 
 def register_control_flow() -> None:
@@ -27,7 +24,7 @@ def register_control_flow() -> None:
     _register(ops.cond, _cond)
     _register(ops.scan, _scan)
     for op in (ops.while_loop, ops.map_impl):
-        _register(op, op.py_kernels[_Key.CompositeExplicitAutograd])
+        _register(op, op.py_kernels[Key.CompositeExplicitAutograd])
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], args: Any) -> Any:
@@ -40,8 +37,8 @@ def _scan(combine: Callable[..., Any], init: Any, xs: Any, additional_inputs: An
 
 def _register(op: Any, eager: Callable[..., Any]) -> None:
     # Inference tensors, which compiled functions may give, come to functionalization first.
-    op.py_kernels[_Key.AutogradXLA] = _kernel(eager, op.py_kernels[_Key.Autograd])
-    op.py_kernels[_Key.Functionalize] = _kernel(eager, op.py_kernels[_Key.Functionalize])
+    op.py_kernels[Key.AutogradXLA] = _kernel(eager, op.py_kernels[Key.Autograd])
+    op.py_kernels[Key.Functionalize] = _kernel(eager, op.py_kernels[Key.Functionalize])
     op._dispatch_cache.clear()
 
 
@@ -55,8 +52,8 @@ def _kernel(eager: Callable[..., Any], other: Callable[..., Any]) -> Callable[..
 def _is_eager(args: Any, kwargs: Any) -> bool:
     """Whether the op was called on tensors of the device: not on tracers, nor in a transform."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _on_device(leaf)]
-    called = bool(tensors) and all(map(functionalization.is_functional, tensors))
-    return called and not functionalization.transformed()
+    called = bool(tensors) and all(map(is_functional, tensors))
+    return called and not transformed()
 
 
 def _on_device(leaf: Any) -> bool:

@@ -12,17 +12,17 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.recording import shape_inference
-from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values import torch_private
 from xla_dynamo.compat.values.op_table import Op
 from xla_dynamo.compat.values.values import Leaf, Value
 
 from . import inplace_views
 from .overlapping_writes import loses_writes, share_memory
 
-_unfunctional = functionalization.unwrapped
-_is_functional = functionalization.is_functional
-_sync = functionalization.sync
-_commit = functionalization.commit
+_unfunctional = torch_private.unwrapped
+_is_functional = torch_private.is_functional
+_sync = torch_private.sync
+_commit = torch_private.commit
 
 
 class Unfit(Exception):
@@ -71,7 +71,7 @@ def compute(
     if not leaves:
         return None
     inplace_views.refuse_write(op.func, targets)
-    if not all(map(functionalization.is_base, targets)) and any(map(loses_writes, targets)):
+    if not all(map(torch_private.is_base, targets)) and any(map(loses_writes, targets)):
         return None
     if len(leaves) > 1 and share_memory(targets):
         return None
@@ -92,4 +92,4 @@ def store(targets: Sequence[torch.Tensor], leaves: list[Leaf], values: Sequence[
         leaf.value = value if value.meta is own else value.home.restride(value, own)
         _commit(target)  # views of the same memory follow
         _sync(target)
-    functionalization.mark_written(targets)
+    torch_private.mark_written(targets)

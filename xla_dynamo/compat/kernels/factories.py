@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.compat.execution import dispatch, sync
 from xla_dynamo.compat.recording import shape_inference
-from xla_dynamo.compat.recording.trace import Window
-from xla_dynamo.compat.values.functionalization import wrapped
+from xla_dynamo.compat.recording.trace import window_of
+from xla_dynamo.compat.recording.windows import window
 from xla_dynamo.compat.values.op_table import describe
+from xla_dynamo.compat.values.torch_private import Key, is_excluded, wrapped
 from xla_dynamo.compat.values.values import Value, leaf_of, meta, tensor
 
 aten = torch.ops.aten
-_Functionalize = torch._C.DispatchKey.Functionalize
-GetWindow = Callable[[torch.device], Window]
 
 # Made on the device by one recorded op; the keyword arguments are those of the schema.
 _RECORDED = (
@@ -44,28 +44,20 @@ _RECORDED = (
 )
 
 
-def register_factories(library: torch.library.Library, window: GetWindow) -> None:
-    """Register the kernels; `window` finds the window of a device."""
-    library.impl("empty.memory_format", _bound(_empty, window))
-    library.impl("empty_strided", _bound(_empty_strided, window))
+def register_factories(library: torch.library.Library) -> None:
+    """Register the kernels."""
+    library.impl("empty.memory_format", _empty)
+    library.impl("empty_strided", _empty_strided)
     library.impl("_copy_from", _copy_from)
-    library.impl("_efficientzerotensor", _recorder(aten.zeros.default, window))
+    library.impl("_efficientzerotensor", _recorder(aten.zeros.default))
     for func in _RECORDED:
         name = f"{func._schema.name.removeprefix('aten::')}"
         overload = func._overloadname
         full = name if overload == "default" else f"{name}.{overload}"
-        library.impl(full, _recorder(func, window))
-
-
-def _bound(function: Callable[..., Any], window: GetWindow) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        return function(window, *args, **kwargs)
-
-    return kernel
+        library.impl(full, _recorder(func))
 
 
 def _empty(
-    window: GetWindow,
     size: Any,
     dtype: Any = None,
     layout: Any = None,
@@ -78,9 +70,13 @@ def _empty(
 
 
 def _empty_strided(
-    window: GetWindow, size: Any, stride: Any, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: Any = None,
-) -> torch.Tensor:  # fmt: skip
+    size: Any,
+    stride: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> torch.Tensor:
     made = meta(torch.Size(size), dtype or torch.get_default_dtype(), stride)
     return tensor(Value(made, window(device)))
 
@@ -89,29 +85,24 @@ def _copy_from(
     source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
 ) -> torch.Tensor:
     """torch.tensor(data, device=xla) fills, below functionalization, what `_empty` just made."""
-    from xla_dynamo.compat.execution import sync
-
     leaf = leaf_of(target)
     assert leaf is not None
     host = source.to(target.dtype).expand(target.shape)
-    leaf.value = sync.upload(leaf.value.home, host, leaf.value.meta)
+    leaf.value = sync.upload(window_of(leaf.value), host, leaf.value.meta)
     return target
 
 
-def _recorder(func: Any, window: GetWindow) -> Callable[..., Any]:
+def _recorder(func: Any) -> Callable[..., Any]:
     op = describe(func)
 
     def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
         home = window(kwargs.pop("device"))
         kwargs.pop("pin_memory", None)
         kwargs.pop("layout", None)
-        from xla_dynamo.compat.execution import dispatch
-        from xla_dynamo.compat.recording import shape_inference
-
         made = home.record(op, args, kwargs)
         if made is shape_inference.EAGER:
             made = dispatch.run_now(home, op, args, kwargs)
-        if torch._C._dispatch_tls_is_dispatch_key_excluded(_Functionalize):
+        if is_excluded(Key.Functionalize):
             return made  # called by functionalization, which wraps it
         return wrapped(made)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.values.functionalization import is_functional, sync, transformed
+from xla_dynamo.compat.values.functionalization import transformed
+from xla_dynamo.compat.values.torch_private import is_functional, sync
 
 aten = torch.ops.aten
 

@@ -8,6 +8,7 @@ the tensor's own shape and dtype; everything else goes the usual way.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -105,6 +106,15 @@ class _Apart:
 
 _apart = _Apart()
 enter_transform, leave_transform = _apart.enter, _apart.leave
+
+
+def install() -> None:
+    """Let forked processes use transforms: whoever held the lock is not in them."""
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    _apart.lock = threading.Lock()
 
 
 def register_inplace(library: torch.library.Library, slow: Slow, straight: Straight) -> None:

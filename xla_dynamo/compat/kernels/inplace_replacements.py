@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.values.functionalization import is_base, is_functional
+from xla_dynamo.compat.values.torch_private import is_base, is_functional
 
 from .as_strided import is_whole
 from .inplace_views import renaming

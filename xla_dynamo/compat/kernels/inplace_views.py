@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values import functionalization, torch_private
 
 aten = torch.ops.aten
 
@@ -42,7 +42,7 @@ def renaming(op: Any, slow: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """The kernel of `op`, which changes dimensions in place."""
 
     def kernel(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
-        shared = functionalization.is_functional(tensor) and _shared(op, tensor)
+        shared = torch_private.is_functional(tensor) and _shared(op, tensor)
         geometry = tensor.shape, tensor.stride()
         slow(op, (tensor, *args), {})
         if shared and (tensor.shape, tensor.stride()) != geometry:
@@ -66,7 +66,7 @@ def refuse_write(op: Any, targets: Iterable[torch.Tensor], args: Iterable[Any] =
     given = pytree.tree_leaves(tuple(args)) if torch.is_grad_enabled() else ()
     recorded = any(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
     wholes = [whole for whole in wholes if recorded or whole.requires_grad]
-    if any(functionalization.is_alias(a, b) for a in targets for b in wholes):
+    if any(torch_private.is_alias(a, b) for a in targets for b in wholes):
         raise RuntimeError(
             f"{_name(op)}: what this writes to on an xla device shares memory with a tensor whose "
             "dimensions were changed in place (by t_, squeeze_ or the like), and whose gradients "

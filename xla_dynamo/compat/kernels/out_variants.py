@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.lowering import operands
 from xla_dynamo.compat.recording.trace import two_devices
-from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values import functionalization, torch_private
 from xla_dynamo.compat.values.op_table import Op, describe
 
 from .direct_update import Unfit, argument, compute, leaf_of, store
@@ -67,7 +67,7 @@ def _factory(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]
 
     def kernel(*args: Any, out: torch.Tensor) -> torch.Tensor:
         if (
-            not functionalization.is_functional(out)
+            not torch_private.is_functional(out)
             or functionalization.transformed()
             or out.requires_grad
         ):
@@ -90,9 +90,7 @@ def _kernel(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
         if simple and _stored(recorded, outs[0], args, kwargs):
             return outs[0]
         tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        own = (
-            all(map(functionalization.is_functional, outs)) and not functionalization.transformed()
-        )
+        own = all(map(torch_private.is_functional, outs)) and not functionalization.transformed()
         if any(out.device.type != "xla" for out in outs):
             raise _two_devices(*tensors)
         if not own or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.lowering import operands
-from xla_dynamo.compat.values import functionalization, values
+from xla_dynamo.compat.values import functionalization, torch_private, values
 
 from . import inplace_views
 
@@ -66,17 +66,17 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
 
 def loses_writes(target: torch.Tensor) -> bool:
     """Whether functionalization gives the memory of this view other numbers than are written."""
-    if functionalization.is_base(target):
+    if torch_private.is_base(target):
         return False
     if any(name.startswith(("expand", "unfold")) for name in functionalization.view_names(target)):
         return True
     # Copies of an element that a view of as_strided()'s result leaves out would overwrite it.
-    return any(map(functionalization.repeats_elements, functionalization.view_of(target)[:-1]))
+    return any(map(functionalization.repeats_elements, torch_private.view_of(target)[:-1]))
 
 
 def share_memory(targets: Sequence[torch.Tensor]) -> bool:
     """Whether a list holds a tensor twice, or a view of what another tensor of it is a view of."""
-    if all(map(functionalization.is_base, targets)):
+    if all(map(torch_private.is_base, targets)):
         return len(set(map(id, targets))) < len(targets)
     return len({target.untyped_storage()._cdata for target in targets}) < len(targets)
 
@@ -120,12 +120,12 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
 
     def one(target: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         nonlocal plain
-        if not functionalization.is_functional(target):
+        if not torch_private.is_functional(target):
             return slow(op, (target, *args), kwargs)
         inplace_views.refuse_write(op, [target], args)
         if not target.is_floating_point():
             _refuse_dtypes(op, target, args, kwargs)
-        ordinary = functionalization.is_base(target) and not functionalization.transformed()
+        ordinary = torch_private.is_base(target) and not functionalization.transformed()
         if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
             plain = plain or straight(op)
             strides = target.stride()
@@ -143,12 +143,12 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
                 values.restride(target, strides)
             return result
         slow(op, (shared, *args), kwargs)
-        functionalization.sync(target)
+        torch_private.sync(target)
         return target
 
     def many(targets: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
         length = len(targets)
-        if not all(map(functionalization.is_functional, targets)):
+        if not all(map(torch_private.is_functional, targets)):
             return slow(op, (targets, *args), kwargs)
         inplace_views.refuse_write(op, targets, args)
         if length > 1 and share_memory(targets):  # the second update is of what the first one gave
@@ -162,7 +162,7 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
         slow(op, ([own if other is None else other for own, other in pairs], *args), kwargs)
         for target, other in zip(targets, written, strict=True):
             if other is not None:
-                functionalization.sync(target)
+                torch_private.sync(target)
         return None
 
     return one if isinstance(first.type, torch.TensorType) else many

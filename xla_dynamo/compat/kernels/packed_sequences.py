@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import torch
 
+from xla_dynamo.compat.values.torch_private import Key
+
 aten = torch.ops.aten
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_COMPOSITE = Key.CompositeImplicitAutograd
 
 
 def register_sequences(library: torch.library.Library) -> None:

@@ -6,12 +6,13 @@ PyTorch's functionalization knows those of aten alone.
 from __future__ import annotations
 
 import torch
-from torch import _prims
+
+from xla_dynamo.compat.values.torch_private import PRIMS
 
 
 def register_primitives(library: torch.library.Library) -> None:
     """Register kernels in `library`, of namespace prims and dispatch key AutogradXLA."""
-    for name in _prims.__all__:
+    for name in PRIMS:
         op = getattr(getattr(torch.ops.prims, name, None), "default", None)
         if op is not None and any(result.alias_info for result in op._schema.returns):
             library.impl(name, op.impl_aten)

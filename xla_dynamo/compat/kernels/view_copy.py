@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.compat.recording.op_forms import without_copy
-from xla_dynamo.compat.values.functionalization import is_functional
+from xla_dynamo.compat.values.torch_private import is_functional
 
 aten = torch.ops.aten
 

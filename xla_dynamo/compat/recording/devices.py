@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.runtime import pjrt
+
 Named = torch.device | str | int
 
 # PJRT platform -> torch_xla's name of the hardware.
@@ -26,8 +28,6 @@ def count() -> int:
     Raises:
         DeviceUnavailable: the platform cannot be initialised here.
     """
-    from xla_dynamo.backend.runtime import pjrt
-
     return pjrt.device_count(pjrt.default_platform(), asynchronous=True)
 
 
@@ -38,16 +38,12 @@ def devices() -> list[torch.device]:
 
 def hardware() -> str:
     """What the devices are: "CPU", "TPU", "CUDA", ..."""
-    from xla_dynamo.backend.runtime import pjrt
-
     platform = pjrt.default_platform()
     return _HARDWARE.get(platform, platform.upper())
 
 
 def client_device(device: Named | None = None) -> Any:
     """The PJRT device behind a lazy device."""
-    from xla_dynamo.backend.runtime import pjrt
-
     return pjrt.device(pjrt.default_platform(), index_of(device), asynchronous=True)
 
 

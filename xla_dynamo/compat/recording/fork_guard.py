@@ -1,12 +1,12 @@
 """A fork after the device was used -> a clear error in the child at its first use of the device.
 
-The child has the parent's client without its threads: using it would wait for ever.
+The child has the parent's client without its threads: using it would wait for ever. Locks are not
+this module's business: each module that has one makes it anew in the child (see its `install`).
 """
 
 from __future__ import annotations
 
 import os
-import threading
 
 from xla_dynamo.errors import DeviceUnavailable
 
@@ -32,16 +32,11 @@ def use() -> None:
     _used = True
 
 
+def install() -> None:
+    """Let processes that are forked from this one know of it."""
+    os.register_at_fork(after_in_child=_in_child)
+
+
 def _in_child() -> None:
     global forked
     forked = forked or _used
-    from xla_dynamo.compat.device import register
-
-    from . import metrics
-
-    metrics.lock = threading.RLock()  # whoever held them is not in this process
-    for window in register.windows():
-        window.lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_in_child)

@@ -1,7 +1,7 @@
 """What the lazy device does -> counters and samples, by torch_xla's names.
 
 The core calls these for every upload and launch, so they only add up. What is counted for each op
-or tensor is derived from the launches when somebody asks (see report).
+or tensor is derived from the launches when somebody asks (see reporting.metrics_report).
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from xla_dynamo.backend import metrics as backend_metrics
+from xla_dynamo.compat.values.trie import State
 
 from .execution_time import Watch
-
-if TYPE_CHECKING:
-    from xla_dynamo.compat.execution.program_cache import Program
-    from xla_dynamo.compat.values.source_location import Place
-    from xla_dynamo.compat.values.trie import State
-
-    from .trace import Window
+from .op_counts import count_ops
 
 _SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
 _STATES = 4096  # of which launches are kept apart, before they are summed up
@@ -48,8 +42,6 @@ counters: collections.Counter[str] = collections.Counter()
 metrics: dict[str, Metric] = {}
 # Windows that were launched, by the state of the trie at which they ended.
 launches: dict[State, int] = {}
-on_compile: list[Callable[[Window, Program, Any], None]] = []
-on_launch: list[Callable[[Window, Program], None]] = []
 _watches: dict[int, Watch] = {}  # by the number of the device
 _thread = threading.local()  # start: when the thread's last graph was launched
 _now = time.time
@@ -106,30 +98,28 @@ def downloaded(nanoseconds: int, size: int) -> None:
         counters["xla::_to_cpu"] += 1
 
 
-def compiled(window: Window, program: Program, run: Any) -> None:
-    """The pending window was compiled; `run` is the executable, or a function of several."""
+def compiled(aliases: int) -> None:
+    """A window was compiled, into a program with `aliases` results in the memory of inputs."""
     count("UncachedCompile")
     count("CreateCompileHandles")
-    sample("InputOutputAliasCount", getattr(run, "aliases", 0))
-    for listener in on_compile:
-        listener(window, program, run)
+    sample("InputOutputAliasCount", aliases)
 
 
-def launched(window: Window, program: Program, start: int, results: Sequence[Any]) -> None:
-    """The pending window was launched at `start` (perf_counter_ns); `results` are its arrays."""
-    state, values = window.state, len(window.values)
+def launched(state: State, values: int, arguments: int, results: int) -> None:
+    """A window that ends at `state` was launched: numbers of its values, arguments and results."""
     with lock:
         launches[state] = launches.get(state, 0) + 1
         counters["ExecuteComputation"] += 1
         counters["CreateXlaTensor"] += values
-        counters["CreateDataHandles"] += len(results)
-    sample("TensorsGraphSize", values + len(window.inputs) + len(window.scalars))
-    if results:
-        _watch(window).launched(start, results[program.watch], id(program))
-    for listener in on_launch:
-        listener(window, program)
+        counters["CreateDataHandles"] += results
+    sample("TensorsGraphSize", values + arguments)
     if len(launches) > _STATES:
         sum_up()
+
+
+def watch(device: int, start: int, result: Any, program: int) -> None:
+    """Time a launch on device `device` at `start` (perf_counter_ns), by one of its arrays."""
+    _watch(device).launched(start, result, program)
 
 
 def graph_enters(inputs: int, pending: bool) -> None:
@@ -140,7 +130,7 @@ def graph_enters(inputs: int, pending: bool) -> None:
     _thread.start = time.perf_counter_ns()
 
 
-def graph_launched(window: Window, results: Sequence[Any]) -> None:
+def graph_launched(device: int, results: Sequence[Any]) -> None:
     """A graph of torch.compile was launched by this thread; `results` are its arrays."""
     sample("RunCachedGraphOutputData", len(results))
     with lock:
@@ -149,11 +139,10 @@ def graph_launched(window: Window, results: Sequence[Any]) -> None:
     if results:
         result = min(results[0], results[-1], key=lambda array: array.size)
         program = hash((len(results), results[0].shape, results[-1].shape))
-        _watch(window).launched(_thread.start, result, program)
+        watch(device, _thread.start, result, program)
 
 
-def _watch(window: Window) -> Watch:
-    device = window.device.index
+def _watch(device: int) -> Watch:
     return _watches.get(device) or _watches.setdefault(device, Watch(_executed))
 
 
@@ -169,8 +158,6 @@ def settle() -> None:
 
 def sum_up() -> None:
     """Turn launches into the counters of their ops."""
-    from xla_dynamo.compat.reporting.metrics_report import count_ops
-
     with lock:
         counters.update(count_ops(launches))
         launches.clear()
@@ -181,11 +168,12 @@ def count_fallback(func: Any) -> None:
     count(func._schema.name)
 
 
-def fallback(func: Any, place: Place | None) -> None:
-    """Count an op that ran on the CPU, and say so once for each line."""
-    from xla_dynamo.compat.execution import cpu_fallback
+def install() -> None:
+    """Let forked processes count: whoever held the lock, or timed launches, is not in them."""
+    os.register_at_fork(after_in_child=_in_child)
 
-    count_fallback(func)
-    backend_metrics.warn_once(
-        (func, place), cpu_fallback.message(func, place), backend_metrics.FallbackWarning
-    )
+
+def _in_child() -> None:
+    global lock
+    lock = threading.RLock()
+    _watches.clear()

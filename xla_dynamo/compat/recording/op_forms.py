@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.backend.ops.barriers import rounded_to
 from xla_dynamo.compat.values import scalar_inputs
 
@@ -16,6 +18,37 @@ aten = torch.ops.aten
 _HALVES = frozenset({torch.bfloat16, torch.float16})
 _forms: dict[Any, Callable[..., Any]] = {}
 _plain: dict[Any, Any] = {}
+
+
+def _traced(op: Any) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        return op(*args)  # the trace of a composite op holds the ops that it is made of
+
+    return run
+
+
+def _resize(x: torch.Tensor, size: Sequence[int], memory_format: Any = None) -> torch.Tensor:
+    """The first elements of `x` in its order; what is beyond them is not specified: zeros."""
+    flat = x.reshape(-1)
+    missing = math.prod(size) - flat.numel()
+    if missing > 0:
+        return torch.constant_pad_nd(flat, (0, missing)).view(size)
+    return flat[: flat.numel() + missing].view(size)
+
+
+def _resize_as(x: torch.Tensor, other: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
+    return _resize(x, other.shape)
+
+
+# Composite ops that are recorded as one op: see kernels.composites.
+KEPT_WHOLE = (aten.linear.default, aten.matmul.default)
+# op -> the function whose trace replaces it in a window's graph.
+COMPOSITES: dict[Any, Callable[..., Any]] = {
+    **{op: _traced(op) for op in KEPT_WHOLE},
+    **PRODUCT_DECOMPOSITIONS,
+    aten.resize.default: _resize,
+    aten.resize_as.default: _resize_as,
+}
 
 
 def scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-
-if TYPE_CHECKING:
-    from .trace import Window
 
 _MASK = 2**64 - 1
 _states: dict[int, int] = {}
 
 
-def next_seed(window: Window) -> int:
-    """A fresh seed for one random op (the splitmix64 sequence of the device's state)."""
-    index = window.device.index
+def next_seed(index: int) -> int:
+    """A fresh seed for one random op of device `index` (the splitmix64 sequence of its state)."""
     state = (get_state(index) + 0x9E3779B97F4A7C15) & _MASK
     _states[index] = state
     mixed = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK

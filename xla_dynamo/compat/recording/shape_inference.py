@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensorMode
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedOperatorException,
-)
 from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend.decompositions import eager_layout
-from xla_dynamo.backend.decompositions.dynamic_shapes import COUNTED, tells_on_zeros
+from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED, tells_on_zeros
 from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.backend.decompositions.table import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
+from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.values import unsupported_tensors
 from xla_dynamo.compat.values.op_table import Op
+from xla_dynamo.compat.values.torch_private import FAKE_TENSOR_LOG, UNKNOWN_SHAPE, FakeTensorMode
 from xla_dynamo.compat.values.values import Leaf, Meta, blank, meta, meta_of
 from xla_dynamo.errors import UnsupportedOp
 
@@ -37,8 +34,9 @@ from .op_forms import without_copy
 # Instead of metas: the op must run now, on the CPU.
 EAGER = object()
 
-_known: dict[Any, Any] = {}
-_fakes: dict[Meta, torch.Tensor] = {}
+_KEPT = 16_384  # signatures and fake tensors, of some KB each; more than one model has
+_known: Bounded[Any, Any] = Bounded(_KEPT)
+_fakes: Bounded[Meta, torch.Tensor] = Bounded(_KEPT)
 # Threads on different devices share the fakes, and PyTorch's mode is for one thread at a time.
 lock = threading.RLock()
 mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -60,7 +58,17 @@ class _Quietly(threading.local, logging.Filter):
 
 
 _quietly = _Quietly()
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quietly)
+
+
+def install() -> None:
+    """Let the user's errors raise without a logged traceback, and forked processes infer shapes."""
+    logging.getLogger(FAKE_TENSOR_LOG).addFilter(_quietly)
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    global lock
+    lock = threading.RLock()  # whoever held it is not in this process
 
 
 def fake(of: Meta) -> torch.Tensor:
@@ -72,7 +80,7 @@ def fake(of: Meta) -> torch.Tensor:
     return found
 
 
-@functools.cache
+@functools.lru_cache(maxsize=_KEPT)
 def like(of: Meta, dtype: torch.dtype | None = None, memory_format: Any = None) -> Meta:
     """The meta of torch.empty_like of such a tensor, which is also that of its `.to()`."""
     if of.strides is None and memory_format is None:
@@ -97,7 +105,7 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
 def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args, kwargs):
         # No shape is inferred that would show what eager refuses.
-        if op.func in COUNTED and tells_on_zeros(op.func, args):
+        if op.func in PADDED and tells_on_zeros(op.func, args):
             _raise_as_eager(op, args, kwargs)
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
@@ -115,12 +123,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
         metas = _metas(result, op)
     except UnsupportedOp:
         raise
-    except (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        UnsupportedOperatorException,
-        NotImplementedError,
-    ):
+    except (*UNKNOWN_SHAPE, NotImplementedError):
         return EAGER
     except Exception:
         _raise_as_eager(op, args, kwargs)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
-from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values import torch_private, values
 from xla_dynamo.compat.values.op_table import Op, describe
 from xla_dynamo.compat.values.scalar_inputs import FILLS, LARGE
 from xla_dynamo.compat.values.source_location import user_place
@@ -34,12 +34,12 @@ from xla_dynamo.compat.values.trie import (
     numbers_in,
     zero_dim,
 )
-from xla_dynamo.compat.values.values import Failure, Leaf, Meta, Ref, Value, leaf, meta, naming
+from xla_dynamo.compat.values.values import Failure, Leaf, Meta, Ref, Value, leaf, meta
 
-from . import shape_inference
+from . import seeds, shape_inference
 from .revive_overwritten import without_failed
 
-_wrapper = functionalization.wrapper_subclass
+_wrapper = torch_private.wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
 _EMPTY = describe(torch.ops.aten.zeros.default)
 RESTRIDE = describe(torch.ops.aten._reshape_alias_copy.default)
@@ -85,6 +85,14 @@ class Window:
         self.scalars: list[Any] = []
         self.seeds: list[int] = []
         self.diverged: tuple[State, State] | None = None
+
+    def forget_programs(self) -> None:
+        """Forget which programs run the windows recorded so far: the next ones are looked up."""
+        states = [self.root]
+        while states:
+            state = states.pop()
+            state.programs.clear()
+            states.extend(state.children.values())
 
     def record(self, op: Op, args: Any, kwargs: Any) -> Any:
         """Append an op; returns leaves in the structure of the op's results, or `EAGER`.
@@ -203,7 +211,7 @@ class Window:
             self._undo(scalars, inputs)
             return following
         if op.random:
-            self.seeds.append(next_seed(self, kwargs))
+            self.seeds.append(_next_seed(self, kwargs))
         self.state = following
         return following.outputs
 
@@ -362,27 +370,31 @@ def _restriding(value: Value, wanted: Meta) -> tuple[Any, ...]:
 
 def _result(number: int) -> Ref:
     if number >= len(_results):
-        with naming:
+        with values.naming:
             while number >= len(_results):
                 _results.extend([Ref(i, None) for i in range(len(_results), 2 * len(_results))])
     return _results[number]
 
 
-def next_seed(window: Window, kwargs: Any) -> int:
+def _next_seed(window: Window, kwargs: Any) -> int:
     """The seed of one random op: from its generator, or the device's."""
     generator = kwargs.get("generator")
     if generator is not None:
         return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
-    from . import seeds
+    return seeds.next_seed(window.device.index)
 
-    return seeds.next_seed(window)
+
+def window_of(value: Value) -> Window:
+    """The window in which a value is, or was, pending."""
+    home: Any = value.home  # Window is the one class of a Home
+    return home
 
 
 def find(args: Sequence[Any], kwargs: Any) -> Window | None:
     """The window that an op belongs to: that of its first tensor on a lazy device."""
     for argument in (*args, *kwargs.values()):
         if type(argument) is Leaf:
-            return argument.value.home
+            return window_of(argument.value)
         if isinstance(argument, (list, tuple)):
             found = find(argument, {})
             if found is not None:

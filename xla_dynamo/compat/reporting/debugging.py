@@ -19,10 +19,11 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend import metrics as backend_metrics
-from xla_dynamo.compat.recording import metrics
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.execution import program_cache, settings, sync
 from xla_dynamo.compat.values.source_location import Place
 
-from . import ir
+from . import ir, ir_text, metrics_report
 
 _COMPILES, _LAUNCHES = 1, 2  # levels of PT_XLA_DEBUG_LEVEL that show them
 _ALL = 100
@@ -60,16 +61,14 @@ def from_environment(environment: Mapping[str, str]) -> Debugging:
 @functools.cache
 def install() -> None:
     """Register what the environment of this process asks for, once."""
-    from xla_dynamo.compat.device import step_barrier
-
     asked = from_environment(os.environ)
     if asked.level >= _COMPILES:
-        metrics.on_compile.append(functools.partial(_show_compile, asked))
+        program_cache.on_compile.append(functools.partial(_show_compile, asked))
         atexit.register(_show_summary, asked)
     if asked.level >= _LAUNCHES:
-        metrics.on_launch.append(functools.partial(_show_launch, asked))
+        sync.on_launch.append(functools.partial(_show_launch, asked))
     if asked.graphs:
-        metrics.on_launch.append(functools.partial(_save_graph, asked))
+        sync.on_launch.append(functools.partial(_save_graph, asked))
     if asked.metrics:
         step_barrier.after_step(functools.partial(write_metrics, asked.metrics, Steps()))
 
@@ -96,8 +95,6 @@ class Steps:
 
 def write_metrics(target: str, step: Steps) -> None:
     """Append the metrics report of the next step to a file, stderr or stdout."""
-    from . import metrics_report
-
     write(target, f"[MetricsData; step={step()}]\n{metrics_report.metrics_report()}\n")
 
 
@@ -107,8 +104,6 @@ def _block(title: str, lines: Sequence[str]) -> str:
 
 
 def _graph_lines(window: Any, program: Any) -> list[str]:
-    from xla_dynamo.compat.execution import settings
-
     name = settings.flag("graph_name")
     numbers = len(program.inputs) + len(program.scalars) + bool(program.seeds)
     return [
@@ -125,8 +120,6 @@ def _graph_lines(window: Any, program: Any) -> list[str]:
 @functools.lru_cache(maxsize=1024)
 def graph_hash(state: Any, results: tuple[int, ...], window: Any) -> str:
     """The hash of a window that ends at `state`, in hexadecimal digits."""
-    from . import ir_text
-
     return ir_text.window_hash(window, results).hex()
 
 
@@ -160,8 +153,6 @@ _SAVED_AS = {"text": ir.print_nodes, "dot": ir.print_dot}
 
 
 def _save_graph(asked: Debugging, window: Any, program: Any) -> None:
-    from . import ir_text
-
     if asked.graph_format == "hlo":
         graph = ir_text.window_hlo(window, program.results)
     else:
@@ -182,9 +173,9 @@ _CAUSES = (
     ("distributed/parallel_loader.py", "", "torch_xla.sync in parallel loader at step end"),
     ("torch_xla/_step.py", "scope", "torch_xla.compile"),
     ("core/dynamo_bridge.py", "", "dynamo is executing a compiled program"),
-    ("compat/execute.py", "arrays_of", "torch_xla.sync when dynamo processing input graphs"),
-    ("compat/barrier.py", "mark_step", "user torch_xla.sync"),
-    ("compat/barrier.py", "sync", "user torch_xla.sync"),
+    ("execution/sync.py", "arrays_of", "torch_xla.sync when dynamo processing input graphs"),
+    ("device/step_barrier.py", "mark_step", "user torch_xla.sync"),
+    ("device/step_barrier.py", "sync", "user torch_xla.sync"),
 )
 
 
@@ -236,8 +227,6 @@ _OFTEN = 0.5  # times a step
 
 def summary() -> list[str]:
     """What a run did too often, and the ops that ran on the CPU, in torch_xla's words."""
-    from . import metrics_report
-
     lines = []
     steps = metrics_report.counter_value("MarkStep") or 0
     for name in ("CompileTime", "TransferFromDeviceTime"):

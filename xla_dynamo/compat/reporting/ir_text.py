@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import torch
 
-from xla_dynamo.backend import options
+from xla_dynamo.backend import options, pipeline
 from xla_dynamo.backend.executable import launch
-from xla_dynamo.backend.lowering import Lowered, Target, unsupported
-from xla_dynamo.backend.passes.static.decompose_unsupported import expand
-from xla_dynamo.compat.device import register
+from xla_dynamo.backend.lowering import Lowered
+from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
+from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.execution import sync, trace_to_fx
-from xla_dynamo.compat.recording import devices
-from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.recording import devices, windows
+from xla_dynamo.compat.recording.trace import Window, window_of
 from xla_dynamo.compat.values.values import Ref, Value, value_of
 
 from .ir import ir_debug, nodes, print_dot, print_nodes, shape, shapes
@@ -72,8 +72,6 @@ def hlo(tensors: Sequence[torch.Tensor]) -> str:
 
 def window_hlo(window: Window, wanted: Sequence[int]) -> str:
     """HLO of the pending program for the values `wanted` of a window."""
-    from xla_dynamo.backend.runtime import pjrt
-
     lowered, name = _lowered(window, wanted)
     return pjrt.hlo_text(lowered.module).replace("HloModule main", f"HloModule {name}", 1)
 
@@ -131,7 +129,7 @@ def _pending(tensors: Sequence[torch.Tensor]) -> tuple[Window | None, list[int]]
             value.home.adopt(value)  # of torch.empty
     if not values:
         return None, []
-    window = values[0].home
+    window = window_of(values[0])
     return window, [
         value.ref.index for value in values if value.home is window and type(value.ref) is Ref
     ]
@@ -139,7 +137,7 @@ def _pending(tensors: Sequence[torch.Tensor]) -> tuple[Window | None, list[int]]
 
 def _everything() -> tuple[Window | None, list[int]]:
     """All pending values of the thread's device that somebody holds."""
-    window = register.window(devices.default())
+    window = windows.window(devices.default())
     return window, list(sync.alive(window))
 
 
@@ -148,8 +146,10 @@ def _lowered(window: Window, wanted: Sequence[int]) -> tuple[Lowered, str]:
     path = window.state.path()
     builder = trace_to_fx.build(path, window.inputs)
     builder.close(wanted)
-    target = Target(sync.device_of(window).platform, options.parse(None, None).matmul_precision)
-    for node in unsupported.refused_nodes(builder.graph, target, mixes_floats=True):
-        expand(builder.graph, node)
+    chosen = options.parse(None, None)
+    target = target_of(chosen, sync.device_of(window).platform)
+    context = Context("pending trace", WayIn.LAZY, target)
+    pipeline.run(Stage.JOINT, builder.graph, context)
+    pipeline.run(Stage.STATIC, builder.graph, context)
     name = f"IrToHlo.{len(builder.graph.nodes)}"
-    return launch.lower(builder.graph, target, keep_text=True), name
+    return launch.lower(builder.graph, context, keep_text=True), name

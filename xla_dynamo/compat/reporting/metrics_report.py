@@ -13,15 +13,11 @@ import gc
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
-from xla_dynamo.backend.decompositions.foreach import FOREACH
-from xla_dynamo.compat.device import register
-from xla_dynamo.compat.recording import metrics
-from xla_dynamo.compat.values.trie import State
+from xla_dynamo.compat.recording import metrics, windows
+from xla_dynamo.compat.recording.op_counts import count_ops
+from xla_dynamo.compat.values.format_units import show_bytes, show_time
 from xla_dynamo.compat.values.values import Value
-
-from .units import show_bytes, show_time
 
 _RUNTIME_METRICS = frozenset(
     {
@@ -155,32 +151,8 @@ def executed_fallback_ops() -> list[str]:
         return [name for name in metrics.counters if _is_fallback(name)]
 
 
-def count_ops(windows: Mapping[State, int]) -> collections.Counter[str]:
-    """ "xla::add" and the like of windows (the states at which they end), times their launches."""
-    counted: collections.Counter[str] = collections.Counter()
-    for end, times in windows.items():
-        for name, calls in _ops(end).items():
-            counted[name] += calls * times
-    return counted
-
-
-@functools.lru_cache(maxsize=1024)
-def _ops(end: State) -> dict[str, int]:
-    counted: collections.Counter[str] = collections.Counter()
-    for state in end.path():
-        assert state.op is not None
-        func = FOREACH.get(state.op.func)
-        counted[_counter(func or state.op.func)] += len(state.outputs) if func else 1
-    return dict(counted)
-
-
-@functools.cache
-def _counter(func: Any) -> str:
-    return "xla::" + func._schema.name.split("::")[1]
-
-
 def _pending() -> collections.Counter[str]:
-    return count_ops(collections.Counter(window.state for window in register.windows()))
+    return count_ops(collections.Counter(window.state for window in windows.windows()))
 
 
 def _is_fallback(name: str) -> bool:

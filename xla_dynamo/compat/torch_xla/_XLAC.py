@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.device import memory_info, step_barrier
-from xla_dynamo.compat.device import register as lazy_device
 from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
 from xla_dynamo.compat.execution import settings, sync
-from xla_dynamo.compat.recording import devices, metrics, seeds
-from xla_dynamo.compat.reporting import metrics_report
+from xla_dynamo.compat.recording import devices, metrics, seeds, windows
+from xla_dynamo.compat.reporting import ir_text, metrics_report
 from xla_dynamo.compat.reporting.metrics_report import clear_counters as _clear_xla_counters  # noqa: F401
 from xla_dynamo.compat.reporting.metrics_report import clear_metrics as _clear_xla_metrics  # noqa: F401
 from xla_dynamo.compat.reporting.metrics_report import counter_names as _xla_counter_names  # noqa: F401
@@ -30,6 +30,8 @@ from xla_dynamo.compat.values.values import value_of
 from xla_dynamo.errors import NotAvailable
 
 from .core._transfer import to_cpu, to_device
+from .runtime import get_num_cached_compilation_graph, runtime_device_attributes
+from .version import __torch_gitrev__, __version__
 
 Tensors = Sequence[torch.Tensor]
 # torch_xla's names of the precision of float32 products -> torch's.
@@ -99,8 +101,6 @@ def _xla_get_platform_version() -> str:
 
 
 def _xla_get_device_attributes(device: devices.Named) -> dict[str, Any]:
-    from .runtime import runtime_device_attributes
-
     return runtime_device_attributes(str(device))
 
 
@@ -137,7 +137,7 @@ def _init_computation_client() -> None:
 
 
 def _xla_runtime_is_initialized() -> bool:
-    return bool(lazy_device.windows())
+    return bool(windows.windows())
 
 
 def _prepare_to_exit() -> None:
@@ -148,8 +148,6 @@ _init_xla_lazy_backend = _prepare_to_exit
 
 
 def _get_git_revs() -> dict[str, str]:
-    from .version import __torch_gitrev__, __version__
-
     return {"xla": __version__, "torch": str(__torch_gitrev__)}
 
 
@@ -209,8 +207,6 @@ _xla_get_tensor_view_alias_id = _xla_get_tensor_id
 
 
 def _unsafe_buffer_pointer(tensor: torch.Tensor) -> int:
-    from xla_dynamo.backend.runtime import pjrt
-
     return pjrt.pointer(sync.materialize(value_of(tensor)))
 
 
@@ -234,13 +230,11 @@ def _xla_increment_counter(name: str, by: int) -> None:
 
 
 def _xla_get_num_cached_compilation_graph() -> int:
-    from .runtime import get_num_cached_compilation_graph
-
     return get_num_cached_compilation_graph()
 
 
 def _xla_set_mat_mul_precision(precision: str) -> None:
-    settings.set_option("matmul_precision", _PRECISIONS[precision])
+    sync.set_option("matmul_precision", _PRECISIONS[precision])
 
 
 def _xla_get_mat_mul_precision() -> str:
@@ -254,7 +248,7 @@ def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True)
 
 
 def _set_custom_compile_options(options: dict[str, Any]) -> None:
-    settings.set_option("compiler_options", dict(options) or None)
+    sync.set_option("compiler_options", dict(options) or None)
 
 
 def _set_ir_debug(enabled: bool) -> None:
@@ -293,39 +287,27 @@ def _get_current_graph_name() -> str:
 
 
 def _get_xla_tensors_text(tensors: Tensors) -> str:
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.text(tensors)
 
 
 def _get_xla_tensors_dot(tensors: Tensors) -> str:
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.dot(tensors)
 
 
 def _get_xla_tensors_hlo(tensors: Tensors) -> str:
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.hlo(tensors)
 
 
 def _get_stablehlo(tensors: Tensors, device: str = "", of: Sequence[str] = (), **_: Any) -> str:
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.stablehlo(tensors)
 
 
 def _get_xla_tensor_debug_info(tensor: torch.Tensor) -> str:
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.debug_info(tensor)
 
 
 def _get_graph_hash(tensors: Tensors) -> bytes:
     """16 bytes that are equal for equal programs."""
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.graph_hash(tensors)
 
 

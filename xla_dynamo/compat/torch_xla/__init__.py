@@ -10,7 +10,7 @@ import torch
 
 import xla_dynamo.compat
 from xla_dynamo.compat.device import step_barrier
-from xla_dynamo.compat.execution import settings as _settings
+from xla_dynamo.compat.execution.sync import set_option as _set_option
 from xla_dynamo.compat.namespace.submodules import on_demand
 from xla_dynamo.compat.recording import devices as xla_devices
 from xla_dynamo.compat.recording import seeds
@@ -60,7 +60,7 @@ def manual_seed(seed: int, device: xla_devices.Named | None = None) -> None:
 
 def set_custom_compile_options(options: Mapping[str, Any]) -> None:
     """Options of XLA's compiler for every program from now on; {} for none."""
-    _settings.set_option("compiler_options", dict(options) or None)
+    _set_option("compiler_options", dict(options) or None)
 
 
 def launch(

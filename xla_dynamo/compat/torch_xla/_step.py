@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.device import register as lazy_device
 from xla_dynamo.compat.device import step_barrier
-from xla_dynamo.compat.execution import recompile_reason, settings
-from xla_dynamo.compat.recording import devices
+from xla_dynamo.compat.execution import recompile_reason, settings, sync
+from xla_dynamo.compat.recording import devices, windows
 
 
 def compile(
@@ -31,7 +30,7 @@ def compile(
         RuntimeError: in the function, if it breaks one of these rules.
     """
     if custom_compile_options is not None:
-        settings.set_option("compiler_options", dict(custom_compile_options) or None)
+        sync.set_option("compiler_options", dict(custom_compile_options) or None)
     graphs: dict[int, Any] = {}
     label = name or getattr(f, "__name__", "") or ("" if f is None else type(f).__name__)
 
@@ -59,7 +58,7 @@ def step() -> Any:
 
 def _limit(graphs: dict[int, Any], most: int) -> None:
     """Note the pending program; an error if it is one more than `most`."""
-    window = lazy_device.window(torch.device("xla", devices.index_of()))
+    window = windows.window(torch.device("xla", devices.index_of()))
     graphs[id(window.state)] = window.state
     if len(graphs) > most:
         reason = recompile_reason.reason(window)

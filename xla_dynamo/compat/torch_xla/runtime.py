@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from xla_dynamo.compat.device import register as lazy_device
-from xla_dynamo.compat.recording import devices
+from xla_dynamo.compat.recording import devices, windows
 from xla_dynamo.config import config
 from xla_dynamo.errors import NotAvailable
 
@@ -35,7 +34,7 @@ def set_device_type(pjrt_device: str) -> None:
     Raises:
         RuntimeError: one was used already.
     """
-    if pjrt_device != devices.hardware() and lazy_device.windows():
+    if pjrt_device != devices.hardware() and windows.windows():
         raise RuntimeError("Can't change device type after XLA runtime is initialized")
     os.environ["PJRT_DEVICE"] = pjrt_device
     config.cache_clear()
@@ -181,7 +180,7 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
 
 def get_num_cached_compilation_graph() -> int:
     """How many programs of lazy windows are kept."""
-    states = [window.root for window in lazy_device.windows()]
+    states = [window.root for window in windows.windows()]
     count = 0
     while states:
         state = states.pop()

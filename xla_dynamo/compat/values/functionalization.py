@@ -1,6 +1,8 @@
-"""PyTorch's functionalization: the wrapper that makes plain tensors of leaves.
+"""PyTorch's functionalization, which wraps each `Leaf` in the plain tensor that users hold.
 
-Private API of torch, met here alone; seen on 2.13 (and, as a prototype, on 2.9 and 2.15).
+It turns in-place ops and views into functional ops, which is what the device records. A wrapper
+knows by which views it came from its base; writes through one view reach the others when they are
+synchronized.
 """
 
 from __future__ import annotations
@@ -8,35 +10,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-_torch: Any = torch
-
-# Whether a tensor is a wrapper; what is in it; a new wrapper.
-is_functional: Callable[[torch.Tensor], bool] = _torch._is_functional_tensor
-is_base: Callable[[torch.Tensor], bool] = _torch._is_functional_tensor_base  # it is no view
-unwrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._from_functional_tensor
-wrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._to_functional_tensor
-# Take in what was written through other views of the same memory; let them take in this write.
-sync: Callable[[torch.Tensor], None] = _torch._functionalize_sync
-commit: Callable[[torch.Tensor], None] = _torch._functionalize_commit_update
-# Let a wrapper have other contents.
-replace: Callable[[torch.Tensor, torch.Tensor], None] = _torch._functionalize_replace
-# Whether two share memory; makes no storage for Python, which would count as one more owner.
-is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = _torch._C._is_alias_of
-# Tell autograd that tensors have been written to.
-mark_written: Callable[[Sequence[torch.Tensor]], None] = _torch._C._increment_version
-# Of a leaf of given shape, dtype and device.
-wrapper_subclass: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
-# How a tensor is a view of the tensor whose memory it shares; the same view of another tensor.
-view_of: Callable[[torch.Tensor], Sequence[Any]] = (
-    _torch._C._functionalization.get_view_meta_sequence
-)
-same_view: Callable[[torch.Tensor, Sequence[Any]], torch.Tensor] = (
-    _torch._C._functionalization.apply_view_meta_sequence
+from .torch_private import (
+    Key,
+    all_op_names,
+    excluded_keys,
+    included_keys,
+    is_included,
+    only_keys,
+    storage_owners,
+    view_of,
 )
 
 
@@ -64,19 +51,19 @@ def has_views(tensor: torch.Tensor) -> bool:
     Such a view keeps the base alive and shares its memory; one reference is the kernel's. What was
     saved for backward does the former, what detach() made the latter.
     """
-    owners = _torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    owners = storage_owners(tensor.untyped_storage()._cdata)
     return tensor._use_count() > 2 and owners > 2  # type: ignore[attr-defined]
 
 
 def _ops_of_aten(chosen: Callable[[str], bool] = bool) -> Iterator[Any]:
     """Ops of aten with a chosen name that PyTorch does not make of others."""
     aten = torch.ops.aten
-    for full in _torch._C._dispatch_get_all_op_names():
+    for full in all_op_names():
         name, _, overload = full.removeprefix("aten::").partition(".")
         if full.startswith("aten::") and chosen(name):
             op = getattr(getattr(aten, name), overload or "default", None)
-            key = torch._C.DispatchKey.CompositeImplicitAutograd
-            if op is not None and not op.has_kernel_for_dispatch_key(key):
+            composite = Key.CompositeImplicitAutograd
+            if op is not None and not op.has_kernel_for_dispatch_key(composite):
                 yield op
 
 
@@ -95,11 +82,11 @@ def out_ops() -> Iterator[Any]:
 
 def transformed() -> bool:
     """Whether a transform like torch.func.grad is active."""
-    return _torch._C._dispatch_tls_is_dispatch_key_included(TRANSFORMED)
+    return is_included(TRANSFORMED)
 
 
-TRANSFORMED = torch._C.DispatchKey.FuncTorchDynamicLayerBackMode
-_LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
+TRANSFORMED = Key.FuncTorchDynamicLayerBackMode
+_LAZY_BITS = (Key.Conjugate, Key.Negative)
 
 
 @contextlib.contextmanager
@@ -108,15 +95,15 @@ def honouring_lazy_bits() -> Iterator[None]:
 
     Below a kernel in Python PyTorch leaves these keys out: `x * x.conj()` would be x squared.
     """
-    excluded = torch._C._dispatch_tls_local_exclude_set()
+    excluded = excluded_keys()
     for key in _LAZY_BITS:
         excluded = excluded.remove(key)
-    included = torch._C._dispatch_tls_local_include_set()
-    with torch._C._ForceDispatchKeyGuard(included, excluded):
+    included = included_keys()
+    with only_keys(included, excluded):
         yield
 
 
-_MODES = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+_MODES = (Key.Python, Key.PythonTLSSnapshot)
 
 
 @functools.cache
@@ -125,8 +112,8 @@ def _initial() -> tuple[Any, Any]:
     found: list[tuple[Any, Any]] = []
 
     def read() -> None:
-        included = torch._C._dispatch_tls_local_include_set()
-        found.append((included, torch._C._dispatch_tls_local_exclude_set()))
+        included = included_keys()
+        found.append((included, excluded_keys()))
 
     fresh = threading.Thread(target=read)  # no other place is known to be outside
     fresh.start()
@@ -141,9 +128,9 @@ def outermost() -> Iterator[None]:
     A barrier may come from below a kernel in Python, where PyTorch leaves out functionalization.
     """
     included, excluded = _initial()
-    current = torch._C._dispatch_tls_local_include_set()
+    current = included_keys()
     for key in _MODES:  # a mode that is entered when another is active does not add them
         if current.has(key):
             included = included.add(key)
-    with torch._C._ForceDispatchKeyGuard(included, excluded):
+    with only_keys(included, excluded):
         yield

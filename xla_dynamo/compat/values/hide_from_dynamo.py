@@ -1,9 +1,8 @@
-"""The lazy device's kernels -> code that Dynamo does not trace, nor what they call.
+"""Keeps Dynamo from tracing the lazy device's kernels, and what they call.
 
 Where a compiled function has a graph break, the op that broke it runs in eager PyTorch, while
 Dynamo looks at every new frame of Python. It would compile the kernels of the device one by one,
-and jax below them, which then fails. Private API of torch met here: the execution strategy of a
-code object, seen on 2.13.
+and jax below them, which then fails.
 """
 
 from __future__ import annotations
@@ -13,24 +12,19 @@ import sys
 from collections.abc import Iterator
 from types import CodeType, ModuleType
 
-from torch._C._dynamo.eval_frame import (
-    _FrameAction,
-    _FrameExecStrategy,
-    set_code_exec_strategy,
-)
+from .torch_private import hide
 
-_HERE = __name__.rpartition(".")[0]
+_HERE = __name__.rpartition(".values.")[0]
 # Scripts call these, also from within what is compiled, with functions of their own.
 _OF_SCRIPTS = f"{_HERE}.torch_xla"  # and torch_xla_py
 
 
 def hide_kernels() -> None:
-    """Let Dynamo skip the frames of all modules beside this one that are loaded."""
-    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    """Let Dynamo skip the frames of all modules of compat that are loaded."""
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{_HERE}.") and not name.startswith(_OF_SCRIPTS):
             for code in _codes_of(module):
-                set_code_exec_strategy(code, skip)
+                hide(code)
 
 
 def _codes_of(module: ModuleType) -> Iterator[CodeType]:

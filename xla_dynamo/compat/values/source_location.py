@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -13,18 +14,18 @@ import torch
 Place = tuple[CodeType, int]
 
 _LIBRARY = (os.path.dirname(torch.__file__) + os.sep, str(Path(__file__).parents[1]) + os.sep)
-_is_library: dict[str, bool] = {}
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library(file: str) -> bool:
+    return file.startswith(_LIBRARY)
 
 
 def user_place() -> Place | None:
     """The innermost line outside PyTorch and this package."""
     frame = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        library = _is_library.get(file)
-        if library is None:
-            library = _is_library[file] = file.startswith(_LIBRARY)
-        if not library:
+        if not _is_library(frame.f_code.co_filename):
             return frame.f_code, frame.f_lineno
         frame = frame.f_back
     return None

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.bounded import Bounded
+
 from .op_table import Op
 from .source_location import Place
 from .values import Meta, Ref
@@ -125,7 +127,7 @@ class Token:
 
 TRUE, FALSE = Token(True), Token(False)
 FLOAT, INT = Token(float, number=True), Token(int, number=True)
-_constants: dict[str, Token] = {}  # 1.0 == 1 == True, and -0.0 == 0.0
+_constants: Bounded[str, Token] = Bounded(65_536)  # by text: 1.0 == 1 == True, and -0.0 == 0.0
 _zero_dim: dict[torch.dtype, Token] = {}
 
 

@@ -12,6 +12,7 @@ import torch
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.errors import UnsupportedOp
 
+from . import describe
 from .source_location import user_place
 
 _SPARSE = (
@@ -30,14 +31,12 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 def refuse(layout: torch.layout, dtype: torch.dtype, func: Any = None) -> UnsupportedOp:
     """The error for a tensor of such a form, which `func` gives, or a user wants on a device."""
-    from xla_dynamo.compat.execution import recompile_reason  # it imports what imports this
-
     kind = str(dtype if layout is torch.strided else layout).removeprefix("torch.")
-    whose = "" if func is None else f"{recompile_reason.op_name(func)}: "
+    whose = "" if func is None else f"{describe.op_name(func)}: "
     why = "XLA has no such dtype" if layout is torch.strided else "XLA's arrays are dense"
     return UnsupportedOp(
         f"{whose}a {kind} tensor cannot be on an xla device: {why}. {_remedy(layout)} "
-        f"(at {recompile_reason.where(user_place())})"
+        f"(at {describe.where(user_place())})"
     )
 
 

@@ -8,21 +8,31 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
-from . import functionalization
-
-if TYPE_CHECKING:
-    from xla_dynamo.compat.recording.trace import Window
+from . import torch_private
 
 Array = Any
 
-naming = threading.Lock()  # held where names are made: windows of several threads share them
+# Held where names and metas are made: windows of several threads share them.
+naming = threading.Lock()
+
+
+def install() -> None:
+    """Let forked processes make names: whoever held the lock is not in them."""
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    global naming
+    naming = threading.Lock()
 
 
 class Ref:
@@ -48,7 +58,7 @@ class Meta:
     they are row-major. Arrays of a device have none.
     """
 
-    __slots__ = ("dtype", "inputs", "shape", "strides")
+    __slots__ = ("__weakref__", "dtype", "inputs", "shape", "strides")
 
     def __init__(
         self, shape: torch.Size, dtype: torch.dtype, strides: tuple[int, ...] | None
@@ -77,14 +87,21 @@ class Meta:
         return text if self.strides is None else f"{text} with strides {self.strides}"
 
 
-_metas: dict[tuple[torch.Size, torch.dtype, tuple[int, ...] | None], Meta] = {}
+_Key = tuple[torch.Size, torch.dtype, tuple[int, ...] | None]
+_metas: weakref.WeakValueDictionary[_Key, Meta] = weakref.WeakValueDictionary()
 
 
 def meta(shape: torch.Size, dtype: torch.dtype, strides: Sequence[int] | None = None) -> Meta:
     """The one `Meta` of this shape and dtype, and of these strides: row-major, if not given."""
     own = None if strides is None or row_major(shape) == tuple(strides) else tuple(strides)
     key = shape, dtype, own
-    return _metas.get(key) or _metas.setdefault(key, Meta(shape, dtype, own))
+    found = _metas.get(key)
+    if found is None:
+        with naming:
+            found = _metas.get(key)
+            if found is None:
+                found = _metas[key] = Meta(shape, dtype, own)
+    return found
 
 
 def meta_of(tensor: torch.Tensor) -> Meta:
@@ -120,6 +137,23 @@ class Failure:
         return made
 
 
+class Home(Protocol):
+    """Where the values of one device are pending: see recording.trace."""
+
+    device: torch.device
+    stamp: object
+
+    def adopt(self, value: Value) -> None:
+        """Give a value that was computed before, or never, a name in this window."""
+
+    def record_values(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """Append an op: its results as values, or shape_inference.EAGER."""
+
+    def restride(self, value: Value, wanted: Meta) -> Value:
+        """The same elements, with the strides of `wanted`."""
+        ...
+
+
 class Value:
     """One tensor value on one device.
 
@@ -133,7 +167,7 @@ class Value:
     def __init__(
         self,
         meta: Meta,
-        home: Window,
+        home: Home,
         ref: Ref | Failure | None = None,
         stamp: object = None,
         array: Array = None,
@@ -145,7 +179,7 @@ class Value:
         self.array = array
 
 
-_wrapper = functionalization.wrapper_subclass
+_wrapper = torch_private.wrapper_subclass
 
 
 class Leaf(torch.Tensor):
@@ -153,7 +187,7 @@ class Leaf(torch.Tensor):
 
     __slots__ = ("value",)
     value: Value
-    __torch_function__: Any = torch._C._disabled_torch_function_impl  # pyright: ignore
+    __torch_function__: Any = torch_private.no_torch_function
 
     @classmethod
     def __torch_dispatch__(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -180,17 +214,17 @@ def restrided(value: Value, wanted: Meta) -> Value:
 
 def tensor(value: Value) -> torch.Tensor:
     """A new plain torch.Tensor, on the value's device, for `value`."""
-    return functionalization.wrapped(leaf(value))
+    return torch_private.wrapped(leaf(value))
 
 
 def leaf_of(tensor: torch.Tensor) -> Leaf | None:
     """The leaf below a tensor of the lazy device, pending writes through views applied."""
     if type(tensor) is Leaf:
         return tensor
-    if not functionalization.is_functional(tensor):
+    if not torch_private.is_functional(tensor):
         return None
-    functionalization.sync(tensor)
-    inner = functionalization.unwrapped(tensor)
+    torch_private.sync(tensor)
+    inner = torch_private.unwrapped(tensor)
     return inner if type(inner) is Leaf else None
 
 
@@ -210,6 +244,6 @@ def restride(tensor: torch.Tensor, strides: Sequence[int]) -> None:
     """Give a tensor that was written to its strides again: functionalization takes the result's."""
     own = value_of(tensor)
     wanted = meta(own.meta.shape, own.meta.dtype, strides)
-    functionalization.replace(tensor, leaf(own.home.restride(own, wanted)))
-    functionalization.commit(tensor)
-    functionalization.sync(tensor)
+    torch_private.replace(tensor, leaf(own.home.restride(own, wanted)))
+    torch_private.commit(tensor)
+    torch_private.sync(tensor)

@@ -16,6 +16,7 @@ import torch
 
 from xla_dynamo.compat.device import memory_info, step_barrier
 from xla_dynamo.compat.recording import devices, seeds
+from xla_dynamo.compat.reporting import ir_text
 from xla_dynamo.compat.values.values import value_of
 
 from ._collectives import REDUCE_AND as REDUCE_AND
@@ -207,15 +208,11 @@ def check_view_sharing(obj: Any) -> None:
 
 def get_stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
     """The StableHLO text of the pending program that computes `tensors` (default: everything)."""
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.stablehlo(tensors)
 
 
 def get_stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
     """`get_stablehlo` as MLIR bytecode."""
-    from xla_dynamo.compat.reporting import ir_text
-
     return ir_text.stablehlo_bytecode(tensors)
 
 

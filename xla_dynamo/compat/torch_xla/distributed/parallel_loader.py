@@ -19,13 +19,14 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from xla_dynamo.compat.device import register as lazy_device
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution import sync
-from xla_dynamo.compat.torch_xla.debug import profiler as xp
-from xla_dynamo.compat.torch_xla.utils.keyd_queue import Queue
-from xla_dynamo.compat.torch_xla.utils.nested import for_each_instance, for_each_instance_rewrite
+from xla_dynamo.compat.recording import windows
 from xla_dynamo.compat.values import values
+
+from ..debug import profiler as xp
+from ..utils.keyd_queue import Queue
+from ..utils.nested import for_each_instance, for_each_instance_rewrite
 
 
 class _Lane:
@@ -284,7 +285,7 @@ def _to_device(batch: Any, device: torch.device, sharding: Any) -> Any:
     def upload(part: Any) -> Any:
         if not isinstance(part, torch.Tensor):  # a PackedSequence, whose batch sizes stay behind
             return part.to(device)
-        return values.tensor(sync.upload(lazy_device.window(device), part))
+        return values.tensor(sync.upload(windows.window(device), part))
 
     return for_each_instance_rewrite(batch, on_cpu, upload)
 

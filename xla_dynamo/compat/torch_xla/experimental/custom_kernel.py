@@ -9,6 +9,8 @@ import torch
 
 from xla_dynamo.errors import NotAvailable
 
+from ..core import xla_builder
+
 
 def flash_attention(
     q: torch.Tensor,
@@ -94,8 +96,6 @@ def requires_jax(function: Any) -> Any:
 
 def make_kernel_from_pallas(kernel: Any, output_shape_dtype_fn: Any) -> Any:
     """A Pallas kernel as a function of xla tensors."""
-    from xla_dynamo.compat.torch_xla.core import xla_builder
-
     return functools.partial(_call, xla_builder, kernel)
 
 

@@ -1,0 +1,71 @@
+"""Ops, arguments and source lines as text, for errors, warnings and the reasons of recompiles."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .source_location import Place
+from .trie import Number, State, metas_in
+from .values import Ref
+
+
+def op_name(func: Any) -> str:
+    """An op as users know it: "aten.view" for aten.view_copy.default, which a view becomes."""
+    namespace, name = func._schema.name.split("::")
+    if torch.Tag.view_copy in func.tags:
+        name = name.removesuffix("_copy")
+    overload = func._schema.overload_name
+    return f"{namespace}.{name}" + (f".{overload}" if overload else "")
+
+
+def op_at(state: State) -> str:
+    """The op of a state, and the line that first recorded it."""
+    return f"{op_name(state.op.func)} at {where(state.place)}"
+
+
+def where(place: Place | None) -> str:
+    """file:line (code)."""
+    if place is None:
+        return "(no source line)"
+    code, line = place
+    text = code_line(place)
+    return f"{code.co_filename}:{line}" + (f" ({text})" if text else "")
+
+
+def code_line(place: Place) -> str:
+    """The text of the line."""
+    return linecache.getline(place[0].co_filename, place[1]).strip()
+
+
+def show(argument: Any) -> str:
+    """An argument of a state as text: inputs with shape and dtype."""
+    if type(argument) is Ref:
+        return f"{argument!r} {argument.meta}" if argument.meta is not None else repr(argument)
+    if type(argument) is Number:
+        kind = argument.dtype
+        return f"a number ({kind.__name__ if isinstance(kind, type) else str(kind)[6:]})"
+    if isinstance(argument, (list, tuple)):
+        return "[" + ", ".join(show(item) for item in argument) + "]"
+    return str(argument) if isinstance(argument, str) else repr(argument)
+
+
+def producers(path: Sequence[State]) -> list[State]:
+    """The state that computes each value of a window, by the value's index."""
+    return [state for state in path for _ in range(len(metas_in(state.outputs)))]
+
+
+def refs(state: State) -> Iterator[Ref]:
+    """The values that an op takes, in order."""
+
+    def flat(item: Any) -> Iterator[Ref]:
+        if type(item) is Ref:
+            yield item
+        elif isinstance(item, tuple):
+            for part in item:
+                yield from flat(part)
+
+    return flat(state.key)

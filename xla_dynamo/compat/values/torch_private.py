@@ -1,0 +1,94 @@
+"""The private API of PyTorch that the lazy device uses, under one name each.
+
+No other module of compat names a private module of torch, but for device.torch_patches (which
+replaces functions of PyTorch by name) and torch_xla's own names of torch's C++ extension. A release
+of PyTorch that renames something is met here. All were seen on torch 2.13, functionalization and
+dispatch on 2.9 and 2.15 too (by a prototype of the device).
+
+- functionalization: torch._is_functional_tensor and the like, torch._C._functionalization
+- dispatch: torch._C.DispatchKey, DispatchKeySet, their guards and sets of the calling thread
+- tensors: Tensor._make_wrapper_subclass, torch._C._disabled_torch_function_impl, _is_alias_of
+- shape inference: torch._subclasses.FakeTensorMode and what it raises
+- Dynamo: torch._C._dynamo.eval_frame, the execution strategy of a code object
+- control flow: torch._higher_order_ops.scan; torch.prims: torch._prims.__all__
+- devices: torch._C._autograd.DeviceType
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import _prims
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+from torch._higher_order_ops.scan import generic_scan as generic_scan
+from torch._subclasses import FakeTensorMode as FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+
+_torch: Any = torch
+_C: Any = torch._C
+
+# Functionalization. Whether a tensor is a wrapper, and no view; its contents; a new wrapper.
+is_functional: Callable[[torch.Tensor], bool] = _torch._is_functional_tensor
+is_base: Callable[[torch.Tensor], bool] = _torch._is_functional_tensor_base
+unwrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._from_functional_tensor
+wrapped: Callable[[torch.Tensor], torch.Tensor] = _torch._to_functional_tensor
+# Take in what was written through other views of the same memory; let them take in this write.
+sync: Callable[[torch.Tensor], None] = _torch._functionalize_sync
+commit: Callable[[torch.Tensor], None] = _torch._functionalize_commit_update
+# Let a wrapper have other contents.
+replace: Callable[[torch.Tensor, torch.Tensor], None] = _torch._functionalize_replace
+# How a tensor is a view of the tensor whose memory it shares; the same view of another tensor.
+view_of: Callable[[torch.Tensor], Sequence[Any]] = _C._functionalization.get_view_meta_sequence
+same_view: Callable[[torch.Tensor, Sequence[Any]], torch.Tensor] = (
+    _C._functionalization.apply_view_meta_sequence
+)
+
+# Whether two share memory; makes no storage for Python, which would count as one more owner.
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = _C._is_alias_of
+# Tell autograd that tensors have been written to.
+mark_written: Callable[[Sequence[torch.Tensor]], None] = _C._increment_version
+storage_owners: Callable[[int], int] = _C._storage_Use_Count
+# A tensor subclass's instance of given shape, strides, dtype and device, without memory.
+wrapper_subclass: Callable[..., Any] = _torch.Tensor._make_wrapper_subclass
+no_torch_function: Any = _C._disabled_torch_function_impl
+
+Key: Any = _C.DispatchKey
+KeySet: Any = _C.DispatchKeySet
+parse_key: Callable[[str], Any] = _C._dispatch_key_parse
+# Which kernel each dispatch key has for an op, as text; the names of all ops.
+kernels_of: Callable[[str], str] = _C._dispatch_dump_table
+all_op_names: Callable[[], Sequence[str]] = _C._dispatch_get_all_op_names
+# The dispatch keys that the calling thread adds and leaves out now.
+included_keys: Callable[[], Any] = _C._dispatch_tls_local_include_set
+excluded_keys: Callable[[], Any] = _C._dispatch_tls_local_exclude_set
+is_included: Callable[[Any], bool] = _C._dispatch_tls_is_dispatch_key_included
+is_excluded: Callable[[Any], bool] = _C._dispatch_tls_is_dispatch_key_excluded
+# Context managers: these keys, and no others; without keys; below autograd; outside torch.func.
+only_keys: Callable[[Any, Any], Any] = _C._ForceDispatchKeyGuard
+without_keys: Callable[[Any], Any] = _C._ExcludeDispatchKeyGuard
+below_autograd: Callable[[], Any] = _C._AutoDispatchBelowAutograd
+outside_transforms: Callable[[], Any] = _C._DisableFuncTorch
+
+DeviceType: Any = _C._autograd.DeviceType
+PRIMS: Sequence[str] = _prims.__all__
+
+# What shape inference raises for results whose shape or values no fake tensor tells.
+UNKNOWN_SHAPE = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+_SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"
+
+
+def hide(code: CodeType) -> None:
+    """Let Dynamo run the frames of a code object, and what they call, without a look at them."""
+    set_code_exec_strategy(code, _SKIP)
