@@ -119,11 +119,12 @@ def _check(operation: Any) -> None:
 
 
 def _hide_start(window: Any) -> None:
-    """Keep XLA from making multiples of a running sum of equal constants.
+    """Keep XLA from computing a running sum of equal constants as multiples of the constant.
 
-    Its AlgebraicSimplifier (HandleReduceWindow, seen in jaxlib 0.10.2) looks for the constant
-    beyond conversions, whose rounding and wrapping it forgets, and ends the process where it is an
-    array of one element. It does so only where it sees that the sum starts from 0.
+    This cures a miscompilation, and is always on. XLA's AlgebraicSimplifier (HandleReduceWindow,
+    seen in jaxlib 0.10.2) looks for the constant through conversions, whose rounding and wrapping
+    it forgets, and ends the process if the constant is an array of one element. It does so only
+    where it sees that the sum starts from 0.
     """
     if len(window.operands) != 2:  # of several arrays at once: a running maximum and its place
         return

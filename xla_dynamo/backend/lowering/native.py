@@ -45,9 +45,9 @@ def _no_empty(predicate: Predicate) -> Predicate:
 
 
 def _no_zero(predicate: Predicate) -> Predicate:
-    """No number is 0: XLA drops that addition, which makes -0.0 positive, and bounds it by either.
+    """No number is 0: sums with 0 and bounds of 0 have rules, for the signs of their zeros.
 
-    As `alpha` of a difference it is negated in eager, where the integer 0 stays 0.
+    An `alpha` of 0 is negated in eager for a difference, where the integer 0 stays 0.
     """
 
     def holds(node: Node) -> bool:
@@ -87,7 +87,7 @@ def _some_dims(predicate: Predicate) -> Predicate:
 
 
 def _several_summands(predicate: Predicate) -> Predicate:
-    """One alone is handed on, where eager adds it to 0: -0.0 would stay."""
+    """More than one summand: the sum of one has a rule, which begins with 0 as eager does."""
 
     def holds(node: Node) -> bool:
         (summands,) = _tensors(node)
@@ -131,7 +131,7 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     ((aten.mul.Tensor,), _numbers_wide(_of(_NUMBERS))),
     ((aten.add.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
     ((aten.sub.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
-    # XLA divides by a constant through its reciprocal, which 16 bits round too coarsely.
+    # The rule divides 16-bit floats in float32: a reciprocal in 16 bits is too coarse.
     ((aten.div.Tensor,), _of(_WIDE)),
     (
         (
