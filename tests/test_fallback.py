@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from torch import Tensor
 
 import xla_dynamo
 from tests.like_eager.compiled import assert_same, fallbacks
+from xla_dynamo.backend.executable import launch
+from xla_dynamo.backend.lowering import bodies, registry
+from xla_dynamo.config import config
 
 
 @torch.library.custom_op("xla_dynamo_test::twice", mutates_args=(), device_types="cpu")
@@ -26,6 +30,14 @@ def _(x: Tensor) -> Tensor:
 
 
 twice.register_autograd(lambda context, gradient: gradient * 2)
+
+
+@torch.library.custom_op("xla_dynamo_test::refused", mutates_args=(), device_types="cpu")
+def refused(x: Tensor) -> Tensor:
+    raise ValueError("not these operands")
+
+
+refused.register_fake(torch.empty_like)
 
 
 def around_custom_op(x: Tensor) -> Tensor:
@@ -89,7 +101,8 @@ def test_unknown_op_warns_once_with_op_line_and_reason() -> None:
     assert "xla_dynamo_test.twice.default" in message
     assert f"{__file__}:{start + offset}" in message
     assert "y = twice(y)" in message
-    assert "no lowering" in message
+    assert "xla_dynamo does not know how to express this op in XLA. It runs on the CPU" in message
+    assert "Write this step with other ops, or keep it out of the compiled function." in message
     assert fallbacks() == {"fallback.xla_dynamo_test::twice": 3}
     expected = around_custom_op(x)
     assert_same(results[0], expected)
@@ -131,7 +144,7 @@ def test_control_flow_runs_on_the_cpu_and_is_counted() -> None:
 
     compiled = torch.compile(program, backend="xla", fullgraph=True)
     x = torch.arange(4.0)
-    with pytest.warns(xla_dynamo.FallbackWarning, match="cond at .*no lowering"):
+    with pytest.warns(xla_dynamo.FallbackWarning, match="cond at .*is not compiled for XLA"):
         assert_same(compiled(x), program(x))
     assert_same(compiled(-x), program(-x))
     assert fallbacks() == {"fallback.higher_order::cond": 2}
@@ -141,9 +154,94 @@ def test_unknown_op_is_an_error_if_asked_for() -> None:
     compiled = torch.compile(around_custom_op, backend="xla", options={"fallback": "error"})
     with pytest.raises(Exception, match=r"xla_dynamo_test\.twice\.default at .*fallback") as raised:
         compiled(torch.randn(4))
-    causes = {type(raised.value), type(raised.value.__cause__), type(raised.value.__context__)}
-    inner = getattr(raised.value, "inner_exception", None)
-    assert xla_dynamo.UnsupportedOp in causes | {type(inner)}
+    error = getattr(raised.value, "inner_exception", raised.value)
+    assert isinstance(error, xla_dynamo.UnsupportedOp)
+    assert error.op == "xla_dynamo_test.twice.default"
+    assert error.location is not None
+    assert error.location.startswith(f"{__file__}:")
+    assert error.reason == "xla_dynamo does not know how to express this op in XLA."
+    assert error.remedy is not None
+    assert error.remedy in str(error)
+
+
+@pytest.fixture
+def broken_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(x: Any) -> Any:
+        raise ZeroDivisionError("the rule is wrong")
+
+    aten, own = torch.ops.aten, torch.ops.xla_dynamo_test
+    for op in (aten.special_spherical_bessel_j0.default, own.refused.default):
+        monkeypatch.setitem(registry.RULES, op, registry.Rule(broken))
+
+
+def _lenient(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+    """As for users: bugs of lowerings are reported, and another way is taken."""
+    lenient = dataclasses.replace(config(), strict=False)
+    for module in modules:
+        monkeypatch.setattr(module, "config", lambda: lenient)
+
+
+def test_a_bug_in_a_rule_is_an_error_under_the_strict_switch(broken_rule: None) -> None:
+    compiled = torch.compile(torch.special.spherical_bessel_j0, backend="xla")
+    with pytest.raises(ZeroDivisionError, match="the rule is wrong"):
+        compiled(torch.ones(3, 5))
+
+
+def test_a_bug_in_a_rule_is_reported_to_users(
+    broken_rule: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _lenient(monkeypatch, bodies)
+    x = torch.ones(3, 7)
+    with pytest.warns(xla_dynamo.FallbackWarning) as warned:
+        actual = torch.compile(torch.special.spherical_bessel_j0, backend="xla")(x)
+    assert_same(actual, torch.special.spherical_bessel_j0(x))
+    (text,) = [str(warning.message) for warning in warned]
+    assert "failed with ZeroDivisionError: the rule is wrong." in text
+    assert "This is a bug of xla_dynamo: please report it" in text
+    assert "The rule that lowers aten.special_spherical_bessel_j0.default failed." in caplog.text
+    assert "in broken" in caplog.text  # the traceback
+
+
+def test_a_rule_may_fail_where_eager_raises(broken_rule: None) -> None:
+    compiled = torch.compile(refused, backend="xla")
+    reason = "Eager PyTorch refuses these operands: not these operands."
+    with (
+        pytest.warns(xla_dynamo.FallbackWarning, match=reason),
+        pytest.raises(ValueError, match="not these operands"),
+    ):
+        compiled(torch.ones(2))
+
+
+@pytest.fixture
+def refused_by_torch_mlir(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower_graph = launch.lower_graph
+
+    def refuse(*args: Any, native: bool = True, **details: Any) -> Any:
+        if native:
+            raise xla_dynamo.CompileError("no such op in the dialect")
+        return lower_graph(*args, native=native, **details)
+
+    monkeypatch.setattr(launch, "lower_graph", refuse)
+
+
+def test_a_graph_that_torch_mlir_refuses_is_an_error_under_the_strict_switch(
+    refused_by_torch_mlir: None,
+) -> None:
+    compiled = torch.compile(torch.sin, backend="xla", options={"fallback": "error"})
+    with pytest.raises(Exception, match="no such op in the dialect"):
+        compiled(torch.ones(2))
+
+
+def test_a_graph_that_torch_mlir_refuses_is_lowered_by_the_rules_for_users(
+    refused_by_torch_mlir: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _lenient(monkeypatch, launch)
+    assert_same(torch.compile(torch.erf, backend="xla")(torch.ones(2)), torch.ones(2).erf())
+    assert "no such op in the dialect" in caplog.text
+    assert "bug of xla_dynamo" in caplog.text
+    assert xla_dynamo.counters() == {"torch_mlir_refused": 1}
 
 
 OPTIONS: list[tuple[dict[str, Any], list[str]]] = [

@@ -34,6 +34,10 @@ class Config:
         XLA_DYNAMO_MAX_EXECUTABLES.
     recompile_warning: number of executables of one graph at which a warning says what changes.
         XLA_DYNAMO_RECOMPILE_WARNING.
+    strict: whether a bug in a lowering is an error, as in xla_dynamo's own tests; otherwise
+        another way is taken, and a warning says so. XLA_DYNAMO_STRICT ("1" or "0").
+    numerics: the default of options={"numerics": ...}, also for the lazy device: "eager" or "xla".
+        XLA_DYNAMO_NUMERICS.
     """
 
     platform: str | None
@@ -42,13 +46,16 @@ class Config:
     cache_bytes: int
     max_executables: int
     recompile_warning: int
+    strict: bool
+    numerics: str
 
 
 def from_environment(environment: Mapping[str, str]) -> Config:
     """Read the settings from `environment`.
 
     Raises:
-        OptionError: a number is not a positive integer.
+        OptionError: a number is not a positive integer, or a switch is neither "0" nor "1", or a
+            choice is none of those it lists.
     """
     platform = environment.get("XLA_DYNAMO_PLATFORM") or environment.get("PJRT_DEVICE")
     dump = environment.get("XLA_DYNAMO_DUMP")
@@ -60,6 +67,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         cache_bytes=_positive(environment, "XLA_DYNAMO_CACHE_BYTES", 2**32),
         max_executables=_positive(environment, "XLA_DYNAMO_MAX_EXECUTABLES", 64),
         recompile_warning=_positive(environment, "XLA_DYNAMO_RECOMPILE_WARNING", 8),
+        strict=_switch(environment, "XLA_DYNAMO_STRICT"),
+        numerics=_numerics(environment),
     )
 
 
@@ -67,6 +76,20 @@ def from_environment(environment: Mapping[str, str]) -> Config:
 def config() -> Config:
     """The settings of this process, read from os.environ at the first call."""
     return from_environment(os.environ)
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name) or "0"
+    if text not in ("0", "1"):
+        raise OptionError(f"{name}={text!r} is neither 0 nor 1; unset it for 0.")
+    return text == "1"
+
+
+def _numerics(environment: Mapping[str, str]) -> str:
+    text = environment.get("XLA_DYNAMO_NUMERICS") or "eager"
+    if text not in ("eager", "xla"):
+        raise OptionError(f"XLA_DYNAMO_NUMERICS={text!r} is neither 'eager' nor 'xla'.")
+    return text
 
 
 def _positive(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -14,7 +14,28 @@ class XlaDynamoError(RuntimeError):
 
 
 class UnsupportedOp(XlaDynamoError):
-    """An op has no lowering to XLA for these arguments."""
+    """An op cannot be compiled for XLA with these arguments.
+
+    op: its name ("aten.sort.default").
+    location: the user's line ("train.py:12").
+    reason, remedy: why, and what to do about it, as sentences.
+    All are None where they are not known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str | None = None,
+        location: str | None = None,
+        reason: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.op = op
+        self.location = location
+        self.reason = reason
+        self.remedy = remedy
 
 
 class OptionError(XlaDynamoError, ValueError):

@@ -256,8 +256,8 @@ def _note_fallbacks(run: _Run, caught: Sequence[warnings.WarningMessage]) -> Non
 
 
 def _without_line(text: str) -> str:
-    """Drop the line from "aten.x.default at y.py:1 (code) has no lowering": it is the sweep's."""
-    for separator in (" has no lowering to XLA here: ", " runs on the CPU: "):
+    """Drop the line from "aten.x.default at y.py:1 (code) is not compiled": it is the sweep's."""
+    for separator in (" is not compiled for XLA. ", " runs on the CPU: "):
         op, found, rest = text.partition(separator)
         if found:
             return op.split(" at ")[0] + ": " + rest.split(" Each time, this waits")[0]

@@ -22,6 +22,7 @@ from .sweep import Outcome, outcome_of
 
 
 def main() -> None:
+    os.environ.setdefault("XLA_DYNAMO_STRICT", "1")  # a bug in a rule is a crash, not a fallback
     # What libraries print must not come between the lines: it goes to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

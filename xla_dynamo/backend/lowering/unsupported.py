@@ -108,11 +108,11 @@ def report(refused: dict[Node, Refusal], options: Options) -> None:
         )
 
 
-def error_of(node: Node, refusal: Refusal) -> UnsupportedOp:
-    """The error for users who want none of their ops on the CPU."""
+def error_of(node: Node, refusal: Refusal, *, falls_back: bool = True) -> UnsupportedOp:
+    """The error where nothing may run on the CPU; falls_back: an option would let it."""
     return UnsupportedOp(
         f"{_what(node)} {refusal.reason} {_remedy(refusal)}".rstrip()
-        + ' With options={"fallback": "cpu"} it runs on the CPU.',
+        + (' With options={"fallback": "cpu"} it runs on the CPU.' if falls_back else ""),
         op=str(op_of(node)),
         location=str(location_of(node)),
         reason=refusal.reason,
