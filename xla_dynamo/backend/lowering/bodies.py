@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph.rng_keys import call as random_call
+from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
 from . import dtypes, operands
@@ -42,10 +43,9 @@ class Body:
     text: str
 
 
-_bodies: dict[Hashable, Body | Refusal] = {}
+_bodies: Bounded[Hashable, Body | Refusal] = Bounded(4096)
 _OTHER_DTYPE = "Convert the tensor to another dtype before this op."
 _lock = threading.Lock()
-_CAPACITY = 4096
 
 
 def tensor_operands(node: Node) -> list[Node]:
@@ -65,8 +65,6 @@ def body_of(node: Node, target: Target) -> Body | Refusal:
             found = _bodies.get(key)
             if found is None:
                 found = _lower(node, target)
-                if len(_bodies) >= _CAPACITY:
-                    _bodies.clear()
                 _bodies[key] = found
     return found
 

@@ -29,7 +29,7 @@ _TO_TORCH = {numpy: torch_ for torch_, numpy in _TO_NUMPY.items()}
 
 
 def is_supported(dtype: torch.dtype) -> bool:
-    """Whether XLA has this dtype (quantized dtypes, for one, it has not)."""
+    """Whether XLA has this dtype (it has no quantized ones, for example)."""
     return dtype in _TO_NUMPY
 
 

@@ -60,7 +60,7 @@ def import_graph(graph: Graph, calls: Mapping[Node, str]) -> ir.Module:
     context = ir.Context()
     torch_dialect.register_dialect(context)
     for node in graph.nodes:
-        # FxImporter prefers it to "val", but passes that change a shape keep up "val" only.
+        # FxImporter prefers "tensor_meta" to "val", but passes keep only "val" up to date.
         node.meta.pop("tensor_meta", None)
     importer = _Importer(context, calls)
     try:
@@ -169,7 +169,7 @@ class _ContextCache(ContextCache):
 
     __slots__ = ("called",)
 
-    # Where the nodes are that _as_ops hides the targets of.
+    # The locations of the nodes whose targets _as_ops hides.
     called: Mapping[Node, Location]
 
     def dtype_to_type(self, dtype: torch.dtype) -> ir.Type:

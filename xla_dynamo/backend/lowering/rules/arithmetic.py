@@ -42,7 +42,7 @@ def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
 def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     if not is_array(alpha) and alpha == 1 and not is_dropped(y, -alpha):
         return compute(jnp.subtract, x, y, numbers_rounded=True)
-    # As eager does: the integer 0 is no -0.0 when its sign is changed, and decides that of a zero.
+    # Eager adds (-alpha) * y: the integer 0 stays 0, which decides the sign of a zero.
     return add(x, y, -alpha)
 
 
@@ -206,7 +206,7 @@ def lax_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
     power = lax.pow(base, exponent)
     if not is_complex(power.dtype):
         return power
-    # Eager's exp(exponent * log(0)); XLA's is nan for any exponent that is not real.
+    # Eager computes exp(exponent * log(0)); XLA gives nan for any exponent that is not real.
     real = lax.real(exponent)
     nan = jnp.full_like(real, jnp.nan)
     at_zero = jnp.where(real > 0, 0, lax.complex(jnp.where(real < 0, jnp.inf, nan), nan))
@@ -224,7 +224,7 @@ def _scaled(x: jax.Array, alpha: Operand) -> jax.Array:
 
 
 def _rounded(alpha: Operand, *operands: Operand) -> Operand:
-    """What eager multiplies a 16-bit summand with: `alpha` in 16 bits, the product in 32."""
+    """`alpha` as eager multiplies a summand by it: rounded to 16 bits beside 16-bit operands."""
     dtype = result_dtype(*operands)
     return alpha if dtype == accumulation(dtype) else cast(alpha, dtype)
 
@@ -245,7 +245,7 @@ def _floored(x: jax.Array, y: jax.Array) -> jax.Array:
     if not is_inexact(x.dtype):
         quotient = lax.div(x, y)
         return jnp.where(crossed, quotient - 1, quotient) if _is_signed(x) else quotient
-    # x - rest is a multiple of y, so the quotient is whole up to rounding: not so floor(x / y).
+    # x - rest is a multiple of y, so that this quotient is whole up to rounding; x / y is not.
     quotient = (x - rest) / y
     quotient = jnp.where(crossed, quotient - 1, quotient)
     floor = jnp.floor(quotient)

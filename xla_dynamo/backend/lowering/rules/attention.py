@@ -69,7 +69,7 @@ def _attended(
     top = jnp.max(scores, -1, keepdims=True, initial=lowest)
     weights = jnp.exp(scores - top)
     total = jnp.sum(weights, -1, keepdims=True)
-    # A row with a key has a sum of 1 at least, which stays what it is.
+    # The sum of a row that has a key is at least 1: adding _LEAST does not change it.
     divisor = total if attn_mask is None else total + _LEAST
     out = _rows_by_keys(weights.astype(value.dtype), value) / divisor
     return out.reshape(shape).astype(dtype), weights, total, top
@@ -101,7 +101,7 @@ def attention_backward(
     inverse: Array,
     scale: float | None,
 ) -> tuple[Array, Array, Array]:
-    """`inverse` is one number a row: it scales rows, where it can, and not weights."""
+    """`inverse` has one number for each row: where possible it scales rows, and not weights."""
     query, of_query, of_scores = _scaled(query, scale)
     along = jnp.sum(grad_out * out, -1, keepdims=True)
     grad_scores = weights * (_rows_by_features(grad_out, value) - along) * (inverse * of_scores)
@@ -143,9 +143,9 @@ def _scaled_dot_product_flash_attention_for_cpu_backward(
 
 
 def _scaled(query: Array, scale: float | None) -> tuple[Array, float, float]:
-    """Scaled queries, by how much they are, and by how much their scores are yet to be.
+    """Scaled queries, the factor they were scaled by, and the factor that is left for the scores.
 
-    There are fewer queries than scores. Only by powers of two: queries are not rounded then.
+    There are fewer queries than scores, but only powers of two scale them without rounding.
     """
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if abs(math.frexp(factor)[0]) == 0.5 and dtypes.accumulation(query.dtype) == query.dtype:

@@ -1,4 +1,4 @@
-"""Tensors out of nothing: constants, ranges, triangles' indices. All are XLA iotas and broadcasts.
+"""Tensors made of numbers: constants, ranges, indices of triangles, as XLA iotas and broadcasts.
 
 What eager leaves uninitialised is zero here. Layout, device and pin_memory arguments mean nothing.
 """

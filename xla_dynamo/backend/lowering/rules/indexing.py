@@ -47,7 +47,7 @@ def take(x: jax.Array, key: Any, *, wrap: bool = True) -> jax.Array:
 
 
 def narrowed(x: jax.Array, key: Any) -> Any:
-    """The key with int32 indices, where those reach all of `x`: half the bytes to compare."""
+    """The key with int32 indices, where these reach all of `x`: they are half the bytes."""
     key = key if isinstance(key, tuple) else (key,)
     if max(x.shape, default=0) >= 2**31:
         return key
@@ -60,7 +60,7 @@ def index(x: jax.Array, indices: Indices) -> jax.Array:
 
 
 def clamped(x: jax.Array, indices: Indices) -> Indices:
-    """Indices of PyTorch's decompositions: they may be out of range, and mean the next in range."""
+    """Indices that PyTorch's decompositions make: one out of range means the nearest in range."""
     return [
         None if index is None else jnp.clip(index, -size, size - 1)
         for index, size in zip(indices, x.shape, strict=False)
@@ -118,7 +118,7 @@ def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) 
 def element_wise(
     x: jax.Array, dim: int, index: jax.Array
 ) -> tuple[int, tuple[int, ...], jax.Array, jax.Array]:
-    """What gather and scatter share: each element of `index` is a place along `dim`.
+    """The geometry of gather and scatter: each element of `index` is a place along `dim`.
 
     Returns `dim` from the front, the other axes (batching dimensions), the corner of `x` that
     `index` reaches (batching needs equal sizes), and `index` with an axis for its one coordinate.

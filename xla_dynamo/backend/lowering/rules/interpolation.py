@@ -25,8 +25,8 @@ from ._interpolation import contract, output_sizes, step
 aten = torch.ops.aten
 
 Array = jax.Array
-# Of each output element along one axis: places in the input and their weights, [taps, size]. Where
-# it has fewer taps than others, the place behind the last.
+# For each output element along one axis: places in the input, and their weights, [taps, size]. An
+# element with fewer taps than others has the place behind the last for those that it lacks.
 Taps = tuple[np.ndarray, np.ndarray]
 _MOST_UNROLLED = 4  # taps
 
@@ -73,7 +73,7 @@ def upsample_backward(
 ) -> Array:
     dtype, grad = grad.dtype, _floating(grad)
     sizes = input_size[-rank:]
-    # Eager's cubic gradient is a copy where no axis changes; its cubic resizing is none.
+    # Where no axis changes its size, eager's cubic gradient is a copy; its cubic resizing is not.
     if taps_of is linear or (list(sizes) == list(output_size) and taps_of is cubic):
         scales = _resized(sizes, output_size, scales)
     taps = _taps(taps_of, sizes, output_size, align_corners, scales, grad.dtype)
@@ -90,7 +90,7 @@ def linear(size: int, out: int, align: bool, scale: float | None, dtype: np.dtyp
     else:
         places = np.maximum((places + number(0.5)) * apart - number(0.5), number(0))
     first = np.minimum(places.astype(np.int64), size - 1)
-    # Eager reads an element twice where the axis keeps its size: a weight of 0, of an infinity.
+    # Where the axis keeps its size, eager reads an element twice: with a weight of 0, inf is nan.
     second = first if size == out else np.minimum(first + 1, size - 1)
     share = np.clip(places - first, number(0), number(1))
     return np.stack([first, second]), np.stack([1 - share, share])
@@ -159,7 +159,7 @@ for _op_name, _rank, _taps_of in (
 def _resized(
     sizes: Sequence[int], out_sizes: Sequence[int], scales: Sequence[float | None]
 ) -> tuple[float | None, ...]:
-    """The scales, less those of axes that keep their size: most of eager's kernels copy those."""
+    """The scales, but None for axes that keep their size: most of eager's kernels copy them."""
     given = zip(sizes, out_sizes, scales or (None,) * len(sizes), strict=True)
     return tuple(None if size == out else scale for size, out, scale in given)
 
@@ -192,7 +192,7 @@ def resized(x: Array, taps: Sequence[Taps]) -> Array:
     matrices = [_matrix(t, n) for t, n in zip(taps, sizes, strict=True)]
     results = (partial(contract, matrices=matrices), partial(by_taps, taps=taps))
     shape = jax.eval_shape(results[0], x).shape
-    # Flat, both come out in one layout: XLA copies the one into the other's, else.
+    # Flat results have one layout: XLA would copy one into the layout of the other.
     flat = [lambda x, result=result: result(x).reshape(-1) for result in results]
     is_finite = jnp.abs(x).max(initial=0) < np.inf
     return lax.cond(is_finite, *flat, x).reshape(shape)

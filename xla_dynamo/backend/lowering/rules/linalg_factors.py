@@ -19,8 +19,8 @@ from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 
-# Up to this norm jax's Padé approximant in float64 needs no squaring, and, of float32's precision,
-# nor does Taylor's polynomial.
+# Norms up to which no squaring is needed: by jax's Padé approximant in float64, by Taylor's
+# polynomial in float32.
 _UNSCALED_NORM = {64: 3.5, 32: 2.4}
 _DEGREE = 16
 
@@ -110,7 +110,7 @@ def linalg_matrix_exp(a: jax.Array) -> jax.Array:
 def _taylor(a: jax.Array) -> jax.Array:
     """exp(a) for matrices of small norm, in 7 products (Paterson and Stockmeyer, 1973).
 
-    Of half a Padé approximant's errors in float32, which come from solving with its denominator.
+    Its errors in float32 are half of a Padé approximant's, whose denominator has to be solved with.
     """
     second = a @ a
     powers = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape), a, second, second @ a

@@ -83,10 +83,10 @@ def _register_table() -> None:
 
 @lower(aten.ldexp.Tensor)
 def ldexp(x: jax.Array, exponent: jax.Array) -> jax.Array:
-    """Of whole exponents right where 2 to one overflows or vanishes and the product does not."""
+    """Right for whole exponents also where 2 ** exponent overflows, but the product does not."""
     if is_inexact(exponent.dtype):
         return compute(lambda x, y: x * exp2(y), x, exponent)
-    # 5000 is more than any format has places.
+    # No format has exponents that span more than 5000.
     places = jnp.clip(exponent.astype(jnp.int64), -5000, 5000).astype(jnp.int32)
     return compute(lambda x: jnp.ldexp(x, places), x, to_float=True)
 

@@ -1,6 +1,6 @@
 """The torch.prims ops that PyTorch's decompositions leave in a graph, and the project's barriers.
 
-The former are what the decompositions of foreach optimizers and of a few references bottom out in.
+Decompositions of foreach optimizers and of a few references end in prims.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
-import torch._inductor.inductor_prims  # defines prims.fma; AOTAutograd has imported it before us
 from jax import lax
 
+from xla_dynamo.backend.graph.torch_private import FMA
 from xla_dynamo.backend.lowering.dtypes import to_numpy
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -29,7 +29,7 @@ def convert_element_type(x: jax.Array, dtype: torch.dtype) -> jax.Array:
     return cast(x, to_numpy(dtype))
 
 
-@lower(*([prims.fma.default] if hasattr(prims, "fma") else []))  # torch 2.9 has none
+@lower(*FMA)
 def fma(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
     """Dynamo's add_(other, alpha=...): the product is not rounded to 16 bits."""
     return compute(lambda a, b, c: a * b + c, a, b, c)
@@ -64,5 +64,5 @@ def rounded_number(x: jax.Array, dtype: torch.dtype) -> jax.Array:
 
 
 @lower(torch.ops.xla_dynamo.materialize.default)
-def computed(x: jax.Array) -> jax.Array:
+def materialize(x: jax.Array) -> jax.Array:
     return lax.optimization_barrier(x)

@@ -184,7 +184,7 @@ def masked_scatter_backward(grad: jax.Array, mask: jax.Array, sizes: Sequence[in
 
 
 def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool) -> jax.Array:
-    """index_put by boolean masks: by one alone a select, whose k-th True takes the k-th row."""
+    """index_put by boolean masks; one alone is a select, whose k-th True takes the k-th row."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) > 1:
         key = _positions(x, indices, values)
@@ -208,8 +208,9 @@ def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: b
 def _positions(x: jax.Array, indices: Indices, values: jax.Array) -> tuple[Any, ...]:
     """The key with masks among other indices as the positions of what is true.
 
-    How many that is, the shapes of the others or of `values` say; else there are as many as there
-    can be, those that are too many out of range. One position goes with all of the others.
+    Their number follows from the shapes of the other indices or of `values`. Where it does not,
+    there are as many as a mask has elements, and those in excess are out of range. A single
+    position goes with all of the others.
     """
     masks = [index.astype(np.bool_) for index in indices if index is not None and is_mask(index)]
     length = _length(x, indices, values)
@@ -232,7 +233,7 @@ def _positions(x: jax.Array, indices: Indices, values: jax.Array) -> tuple[Any, 
 
 
 def _length(x: jax.Array, indices: Indices, values: jax.Array) -> int | None:
-    """How many elements of masks are true, as shapes say that only go with that many."""
+    """How many elements of each mask are true, if the other shapes fit no other number."""
     spans = [1 if index is None or not is_mask(index) else index.ndim for index in indices]
     dims = [
         dim

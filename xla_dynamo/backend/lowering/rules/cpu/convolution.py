@@ -63,10 +63,10 @@ def weight_gradient(
 
 
 def by_taps(large: Array, weight: Sequence[int], groups: int) -> bool:
-    """Whether `taps.weight_gradient` is right where XLA:CPU's own is not, or faster.
+    """Whether `taps.weight_gradient` is needed, or faster.
 
-    XLA:CPU's own mixes groups, unless each has one input and one output: nan in one is nan in
-    others. In float64 it takes twice the time. JAX transposes `taps.depthwise`.
+    XLA:CPU's own mixes groups, unless each has one input and one output: nan in one group is nan
+    in others. In float64 it takes twice the time. (JAX transposes `taps.depthwise` by itself.)
     """
     if taps.pays_for_depthwise(weight, groups):
         return False

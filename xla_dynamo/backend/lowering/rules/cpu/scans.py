@@ -1,4 +1,4 @@
-"""Running log-sum-exps and extremes on the CPU: from column to column.
+"""Running log-sum-exps and extremes on the CPU, from column to column.
 
 XLA:CPU's prefix primitives combine windows of sixteen, element by element. Where that costs more
 than a sum, a scan of one column after the other (for few rows an associative scan) is 2 (maxima) to

@@ -1,7 +1,7 @@
 """The k largest or smallest elements on the CPU, without sorting.
 
-XLA:CPU has a kernel of top_k for float32, of the largest; all else it sorts, which takes a hundred
-times as long. A few elements of what is wider are found by passes over all of them.
+XLA:CPU has a kernel for the largest of float32. It sorts everything else, which takes a hundred
+times as long: a few elements of wider dtypes are found by passes over all of them instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def top_wide(x: jax.Array, k: int, largest: bool) -> tuple[jax.Array, jax.Array]
 
 
 def _if_any_nan(x: jax.Array, k: int) -> Any:
-    """To look for NaNs is cheaper than to write a copy of `x` without their signs."""
+    """Looking for NaNs is cheaper than writing a copy of `x` in which they have no sign."""
     return lax.cond(
         jnp.isnan(jnp.max(x)),
         lambda x: lax.top_k(ordered(x, True), k),
@@ -42,7 +42,7 @@ def _if_any_nan(x: jax.Array, k: int) -> Any:
 
 
 def _by_passes(keys: jax.Array, k: int) -> jax.Array:
-    """Positions: each pass finds the next largest, of equal ones the first that is left."""
+    """The positions. Each pass finds the next largest, the first of equal ones that are left."""
     bits = _integers(keys)
     last = bits.ndim - 1
     count, lowest = bits.shape[last], np.iinfo(bits.dtype).min
@@ -71,7 +71,7 @@ def _by_passes(keys: jax.Array, k: int) -> jax.Array:
 
 
 def _integers(x: jax.Array) -> jax.Array:
-    """In the same order; a NaN is beyond the infinity of its sign."""
+    """Integers in the order of the floats `x`; a NaN is beyond the infinity of its sign."""
     if not is_inexact(x.dtype):
         return x
     integer = np.dtype(f"int{x.dtype.itemsize * 8}")

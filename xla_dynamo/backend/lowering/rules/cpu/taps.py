@@ -77,7 +77,7 @@ def _sizes(
 def _met(
     x: Array, tap: Sequence[int], sizes: Sequence[int], stride: Sequence[int], by: Sequence[int]
 ) -> Array:
-    """The part of a padded image that one tap of a kernel, dilated `by`, meets: one a result."""
+    """The elements of a padded image that one tap of a kernel, dilated `by`, meets."""
     starts = [t * d for t, d in zip(tap, by, strict=True)]
     reach = zip(starts, sizes, stride, strict=True)
     limits = [start + (size - 1) * s + 1 for start, size, s in reach]
@@ -93,14 +93,15 @@ def weight_gradient(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    """The gradient, of shape `weight`, that `grad` at the result of a correlation of `x` gives."""
+    """The gradient of a weight of shape `weight`; `grad` is the gradient of the correlation."""
 
     def by_group(array: Array) -> Array:
         """(batch, channels, *image) as (groups, channels of one, places)."""
         batch, channels, places = *array.shape[:2], math.prod(array.shape[2:])
-        apart = array.reshape(batch, groups, channels // groups, places)
-        lined = lax.transpose(apart, (1, 2, 0, 3))
-        return lined.reshape(groups, channels // groups, batch * places)
+        split = array.reshape(batch, groups, channels // groups, places)
+        return lax.transpose(split, (1, 2, 0, 3)).reshape(
+            groups, channels // groups, batch * places
+        )
 
     x = _padded(x, padding)
     grads, products = by_group(grad), []
