@@ -101,6 +101,16 @@ def test_all_else_is_the_same(name: str) -> None:
     assert _is_eagers("xla", *KEPT[name])
 
 
+def test_the_option_reaches_the_rules() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.clamp(min=0), x.sum(0)
+
+    for numerics, expected in {"eager": [True, False], "xla": [False, True]}.items():
+        compiled = torch.compile(program, backend="xla", options={"numerics": numerics})
+        assert [bool(result.signbit()) for result in compiled(ZERO)] == expected
+    assert [bool(result.signbit()) for result in program(ZERO)] == [True, False]
+
+
 @pytest.mark.parametrize("row", REWRITES, ids=lambda row: row.rewrite)
 def test_a_row_names_its_test_and_its_cures(row: _numerics.Rewrite) -> None:
     path, _, name = row.test.partition("::")
