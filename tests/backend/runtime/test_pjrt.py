@@ -1,0 +1,161 @@
+"""Devices, arrays and executables of PJRT, on the CPU's client."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.errors import CompileError, DeviceUnavailable
+
+pytestmark = pytest.mark.spine
+F32 = np.dtype("float32")
+SIGNATURE = [((3,), F32)]
+
+
+@pytest.fixture
+def device() -> pjrt.Device:
+    return pjrt.device("cpu")
+
+
+def module(function: Any, *inputs: np.ndarray) -> Any:
+    return jax.jit(function).lower(*inputs).compiler_ir("stablehlo")
+
+
+def doubled(x: Any) -> Any:
+    return x + x
+
+
+@pytest.mark.parametrize(
+    ("configured", "jax_platforms", "environment", "expected"),
+    [
+        ("tpu", "cpu", "cuda", "tpu"),
+        (None, "cuda,cpu", "cpu", "cuda"),
+        (None, None, "cpu,tpu", "cpu"),
+        (None, None, None, "cpu"),
+    ],
+)
+def test_the_platform_is_the_one_that_is_asked_for_first(
+    monkeypatch: pytest.MonkeyPatch,
+    configured: str | None,
+    jax_platforms: str | None,
+    environment: str | None,
+    expected: str,
+) -> None:
+    monkeypatch.setattr(pjrt, "config", lambda: SimpleNamespace(platform=configured))
+    flags = SimpleNamespace(jax_platforms=jax_platforms)
+    monkeypatch.setattr(pjrt, "jax", SimpleNamespace(config=flags))
+    monkeypatch.setattr(pjrt.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(pjrt.os.path, "exists", lambda path: False)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if environment:
+        monkeypatch.setenv("JAX_PLATFORMS", environment)
+    assert pjrt.default_platform() == expected
+
+
+def test_an_accelerator_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pjrt, "config", lambda: SimpleNamespace(platform=None))
+    monkeypatch.setattr(pjrt, "jax", SimpleNamespace(config=SimpleNamespace(jax_platforms=None)))
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(pjrt.glob, "glob", lambda pattern: ["/dev/accel0"])
+    assert pjrt.default_platform() == "tpu"
+    monkeypatch.setattr(pjrt.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(pjrt.os.path, "exists", lambda path: path == "/dev/nvidia0")
+    for plugin, expected in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(pjrt, "_has_cuda_plugin", lambda plugin=plugin: plugin)
+        assert pjrt.default_platform() == expected
+
+
+def test_devices_that_do_not_exist(device: pjrt.Device) -> None:
+    assert pjrt.device("cpu") is device
+    count = pjrt.device_count("cpu")
+    with pytest.raises(DeviceUnavailable, match=f"cpu:{count} does not exist: {count} device"):
+        pjrt.device("cpu", count)
+    with pytest.raises(DeviceUnavailable, match=r"'nowhere' cannot be initialised.*Install its"):
+        pjrt.device("nowhere")
+
+
+def test_descriptions_name_platform_and_versions(device: pjrt.Device) -> None:
+    text = pjrt.describe(device)
+    assert text.startswith("cpu/")
+    assert text.endswith(jax.__version__)
+
+
+def test_an_executable_runs_and_tells_what_it_is(device: pjrt.Device) -> None:
+    x = torch.tensor([1.0, 2.0, 3.0])
+    executable = pjrt.compile(module(doubled, np.ones(3, F32)), device, SIGNATURE, SIGNATURE, {})
+    for _ in range(2):  # the second call is in C++
+        (array,) = executable(pjrt.to_array(x, device))
+        assert pjrt.download(array).tolist() == [2.0, 4.0, 6.0]
+    assert "HloModule" in executable.optimized_hlo()
+    assert executable.memory().argument_size_in_bytes == 12
+    assert executable.cost()["flops"] == 3.0
+
+
+def test_an_executable_survives_the_disk(device: pjrt.Device) -> None:
+    program = module(doubled, np.ones(3, F32))
+    data = pjrt.compile(program, device, SIGNATURE, SIGNATURE, {}).serialize()
+    loaded = pjrt.deserialize(data, device, SIGNATURE, SIGNATURE, {})
+    (array,) = loaded(pjrt.to_array(torch.ones(3), device))
+    assert pjrt.download(array).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_program_that_xla_refuses(device: pjrt.Device) -> None:
+    program = module(doubled, np.ones(3, F32))
+    with pytest.raises(CompileError, match=r"XLA refused the program: .*xla_no_such"):
+        pjrt.compile(program, device, SIGNATURE, SIGNATURE, {"xla_no_such": True})
+
+
+def test_hlo_of_a_module_before_xla_has_seen_it() -> None:
+    text = pjrt.hlo_text(module(doubled, np.ones(3, F32)))
+    assert "HloModule" in text
+    assert "f32[3]" in text
+
+
+TENSORS: dict[str, Tensor] = {
+    "float32": torch.randn(2, 3),
+    "float64": torch.randn(3, dtype=torch.float64),
+    "bfloat16": torch.randn(3).bfloat16(),
+    "float8": torch.randn(3).to(torch.float8_e4m3fn),
+    "int64": torch.tensor([2**40, -1]),
+    "bool": torch.tensor([True, False]),
+    "complex64": torch.randn(2, dtype=torch.complex64),
+    "empty": torch.empty(0, 2),
+    "number": torch.tensor(2.5),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_go_to_the_device_and_back(device: pjrt.Device, name: str) -> None:
+    tensor = TENSORS[name]
+    for array in (pjrt.to_array(tensor, device), pjrt.upload(tensor, device)):
+        back = pjrt.download(array)
+        assert back.dtype == tensor.dtype
+        assert back.shape == tensor.shape
+        assert back.tolist() == tensor.tolist()
+        (shared,) = pjrt.to_tensors([array], device, host=True)
+        assert shared.tolist() == tensor.tolist()
+
+
+def test_to_array_shares_memory_and_upload_does_not(device: pjrt.Device) -> None:
+    tensor = torch.zeros(64)
+    assert pjrt.shares_memory(device, tensor)
+    shared, copied = pjrt.to_array(tensor, device), pjrt.upload(tensor, device)
+    assert pjrt.pointer(shared) == tensor.data_ptr()
+    assert pjrt.pointer(copied) != tensor.data_ptr()
+    tensor.fill_(1)
+    assert pjrt.download(copied).sum() == 0
+    (back,) = pjrt.to_tensors([copied], device, host=True)
+    assert back.data_ptr() == pjrt.pointer(copied)
+
+
+def test_views_of_conjugates_are_resolved(device: pjrt.Device) -> None:
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    assert pjrt.download(pjrt.upload(z.conj(), device)).tolist() == [1 - 2j, 3 + 4j]
+    assert pjrt.download(pjrt.upload(z.conj().imag, device)).tolist() == [-2.0, 4.0]
