@@ -1,8 +1,9 @@
 """Integer draws: ranges by multiplication, permutations by sorting, categories by running sums.
 
-A range of at most 2**16 takes 32 random bits, one of at most 2**32 takes 64 and a wider one 128:
-no value is favoured by more than 2**-16, 2**-32 and 2**-64 of its share. Multiplying and keeping
-the high half needs no division.
+A range of at most 2**16 takes 32 random bits, a wider one 64. Random bits times the range, of which
+the upper half is kept, need no division, and favour no value of a range of at most 2**32 by more
+than 2**-16 of its share. Wider ranges are as even as eager's, which takes a remainder of 64 bits,
+and what unevenness there is spreads over the whole range.
 """
 
 from __future__ import annotations
@@ -46,19 +47,12 @@ def integers(key: jax.Array, shape: Sequence[int], low: int, high: int) -> jax.A
     elif count == 2**64:
         offset = random_bits.bits64(key, shape)
     else:
-        offset = _wide_offset(key, shape, jnp.asarray(count, jnp.uint64))
+        offset = _multiply_high(random_bits.bits64(key, shape), jnp.asarray(count, jnp.uint64))
     return lax.bitcast_convert_type(offset + np.uint64(low % 2**64), jnp.int64)
 
 
-def _wide_offset(key: jax.Array, shape: tuple[int, ...], count: jax.Array) -> jax.Array:
-    """128 random bits times `count`, divided by 2**128: uint64 in [0, count)."""
-    top, bottom = (random_bits.bits64(key, shape, stream) for stream in (0, 1))
-    low = top * count
-    total = low + _multiply_high(bottom, count)
-    return _multiply_high(top, count) + (total < low).astype(jnp.uint64)
-
-
 def _multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The upper half of the 128-bit product of two uint64."""
     a1, a0, b1, b0 = a >> 32, a & _HALF, b >> 32, b & _HALF
     middle = a1 * b0 + (a0 * b0 >> 32)
     return a1 * b1 + (middle >> 32) + ((a0 * b1 + (middle & _HALF)) >> 32)
@@ -101,7 +95,8 @@ def randint_like_tensor(
     key: jax.Array, x: jax.Array, high: jax.Array, *, generator: Any = None, **_: Any
 ) -> jax.Array:
     refuse_generator(generator)
-    return _wide_offset(key, x.shape, high.reshape(()).astype(jnp.uint64)).astype(jnp.int64)
+    count = high.reshape(()).astype(jnp.uint64)
+    return _multiply_high(random_bits.bits64(key, x.shape), count).astype(jnp.int64)
 
 
 @lower_random(aten.random.default)

@@ -112,64 +112,25 @@ _UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-# The denominators of Euler and Maclaurin's correction terms, (2k)! / B_2k.
-_EULER_MACLAURIN = (
-    *(12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10),
-    *(-2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15),
-    *(1.8152105401943546773e17, -7.1661652561756670113e18),
-)
-
-
 def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
-    """Hurwitz's zeta by Cephes' algorithm, as in eager: lax.zeta is wrong for negative q."""
+    """Hurwitz's zeta. XLA's is for positive q: terms at negative ones are added one by one."""
     x, q = jnp.broadcast_arrays(x, q)
-    tolerance = 1.1102230246251565e-16
-    # Eager adds up all terms from a negative q on; those far from zero are a difference of tails.
+    # Terms more than 1000 below zero are a difference of two zetas of positive arguments.
     skipped = jnp.maximum(jnp.floor(-q) - 1000, 0)
     near = q + skipped
     sign = jnp.where(x % 2 == 0, 1, -1).astype(x.dtype)
-    far = jnp.where(skipped > 0, sign * (_tail(x, 1 - near) - _tail(x, 1 - q)), 0)
+    far = jnp.where(skipped > 0, sign * (lax.zeta(x, 1 - near) - lax.zeta(x, 1 - q)), 0)
 
-    def vanished(b: jax.Array) -> jax.Array:
-        return (b == 0) & jnp.isfinite(x + near)
+    def add_term(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        q, total = state
+        return jnp.where(q < 0, q + 1, q), jnp.where(q < 0, total + lax.pow(q, -x), total)
 
-    def unfinished(state: tuple[jax.Array, ...]) -> jax.Array:
-        return jnp.any(state[4])
-
-    def add_term(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        step, a, b, total, active, converged = state
-        a = jnp.where(active, a + 1, a)
-        b = jnp.where(active, lax.pow(a, -x), b)
-        total = jnp.where(active, total + b, total)
-        converged |= active & ((jnp.abs(b) < tolerance * jnp.abs(total)) | vanished(b))
-        active &= ~converged & ((step < 8) | (a <= 9))
-        return step + 1, a, b, total, active, converged
-
-    none = jnp.zeros(x.shape, np.bool_)
-    active = ~jnp.isnan(x + near)
-    start = (jnp.int32(0), near, jnp.zeros_like(q), lax.pow(near, -x), active, none)
-    _, w, b, total, _, converged = lax.while_loop(unfinished, add_term, start)
-    corrected = total + b * w / (x - 1) - b / 2
-    rising, done = jnp.ones_like(x), converged
-    for k, denominator in enumerate(_EULER_MACLAURIN):
-        rising = rising * (x + 2 * k)
-        b = b / w
-        term = rising * b / denominator
-        # What is negligible is followed by products of an overflow and nothing.
-        corrected = jnp.where(done, corrected, corrected + term)
-        done |= jnp.abs(term) < tolerance * jnp.abs(corrected)
-        rising = rising * (x + 2 * k + 1)
-        b = b / w
-    result = jnp.where(converged, total, corrected) + far
+    positive, total = lax.while_loop(lambda state: jnp.any(state[0] < 0), add_term, (near, far))
+    first_term = (x == jnp.inf) & (q <= 1)  # which is all there is; eager has nan above 1
+    value = jnp.where(first_term, lax.pow(q, -x), total + lax.zeta(x, positive))
     pole = (x == 1) | (~(x < 1) & (q <= 0) & (q == jnp.floor(q)))
     undefined = (x < 1) | ((q <= 0) & (x != jnp.floor(x))) | jnp.isnan(x) | jnp.isnan(q)
-    return jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, result))
-
-
-def _tail(x: jax.Array, q: jax.Array) -> jax.Array:
-    """Hurwitz's zeta of a large q, by the first terms of Euler and Maclaurin."""
-    power = lax.pow(q, -x)
-    return power * (q / (x - 1) + 0.5 + x / (12 * q))
+    return jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, value))
 
 
 def _incomplete_gamma(
