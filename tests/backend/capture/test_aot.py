@@ -1,0 +1,132 @@
+"""The graphs that AOTAutograd gives, and what is known about them; they run in eager here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from xla_dynamo.backend.capture import aot
+from xla_dynamo.backend.capture.aot import GraphInfo
+from xla_dynamo.backend.graph import fx
+
+pytestmark = pytest.mark.spine
+
+
+class Seen:
+    """A backend for torch.compile that keeps the graphs and runs them in eager."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[str, GraphModule] = {}
+        self.infos: dict[str, GraphInfo] = {}
+        self.joint: list[tuple[int, int | None]] = []
+
+    def __call__(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return aot.compile(
+            module, inputs, compiler=self._compile, decompositions={}, joint_pass=self._joint
+        )
+
+    def _compile(self, graph: GraphModule, info: GraphInfo) -> Callable[[list[Any]], Any]:
+        kind = info.name.split()[-1]
+        self.graphs[kind], self.infos[kind] = graph, info
+        return lambda arguments: graph(*arguments)
+
+    def _joint(self, graph: GraphModule, forward_outputs: int | None) -> None:
+        self.joint.append((len(fx.results(graph.graph)), forward_outputs))
+
+
+def test_inference() -> None:
+    seen = Seen()
+    compiled = torch.compile(lambda x, y: (x + y, x.t()), backend=seen)
+    x, y = torch.randn(2, 3), torch.randn(3)
+    torch.testing.assert_close(compiled(x, y)[0], x + y)
+    assert seen.infos == {
+        "inference": GraphInfo(
+            name="0/0 inference",
+            reason="first call",
+            argument_names=("L['x']", "L['y']"),
+            static=frozenset(),
+            visible=2,
+        )
+    }
+    assert seen.joint == [(2, None)]
+    placeholders = fx.placeholders(seen.graphs["inference"].graph)
+    assert [node.meta["argument"] for node in placeholders] == [True, True]
+
+
+def test_forward_and_backward() -> None:
+    seen = Seen()
+    layer = nn.Linear(3, 4)
+    x = torch.randn(2, 3)
+    torch.compile(lambda x: layer(x).sin(), backend=seen)(x).sum().backward()
+    gradient = layer.weight.grad
+    layer.zero_grad()
+    layer(x).sin().sum().backward()
+    torch.testing.assert_close(gradient, layer.weight.grad)
+    forward, backward = seen.infos["forward"], seen.infos["backward"]
+    assert (forward.name, backward.name) == ("0/0 forward", "0/0 backward")
+    assert forward.visible == 1
+    assert len(fx.results(seen.graphs["forward"].graph)) > 1  # and what is saved
+    named = [n for i, n in enumerate(forward.argument_names) if i in forward.static]
+    assert [name.split("['")[-1][:-2] for name in named] == ["weight", "bias"]
+    assert (forward.no_output_aliasing, backward.no_output_aliasing) == (False, True)
+    assert backward.visible == len(fx.results(seen.graphs["backward"].graph))
+    ((results, forward_outputs),) = seen.joint
+    # The result, and gradients of the weight, the bias and the input, which is None.
+    assert (results, forward_outputs) == (4, 1)
+
+
+def test_a_capture_says_why_it_came() -> None:
+    seen = Seen()
+    compiled = torch.compile(lambda x, n: x * n, backend=seen, dynamic=False)
+    compiled(torch.ones(3), 2)
+    compiled(torch.ones(4), 2)
+    assert seen.infos["inference"].reason == "L['x'] dimension 0 changed from 3 to 4"
+    assert seen.infos["inference"].name == "0/1 inference"
+
+
+def test_symbolic_sizes_have_names() -> None:
+    seen = Seen()
+    torch.compile(lambda x: x * x.shape[0], backend=seen, dynamic=True)(torch.ones(3, 4))
+    names = seen.infos["inference"].argument_names
+    assert names == ("L['x'] dimension 0", "L['x'] dimension 1", "L['x']")
+
+
+class Normed(nn.Module):
+    """A loss with a buffer, and one tensor that is two parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.second = nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.second(self.first(x))).square().sum()
+
+
+def test_an_exported_joint_graph_gives_buffers_the_loss_and_gradients() -> None:
+    model = Normed().double()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    visited: list[GraphModule] = []
+    module, signature = aot.export_joint(model, (x,), {}, visited.append)
+    assert len(visited) == 1
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    tensors = [*parameters.values(), *(buffer.clone() for buffer in buffers.values()), x]
+    # Placeholders stand in this order.
+    names = [node.name for node in fx.placeholders(module.graph)]
+    assert list(signature.gradients) == names[: len(parameters)]
+    assert list(signature.buffers) == names[len(parameters) : -1]
+    results = module(*tensors)
+    loss = model(x)
+    loss.backward()
+    torch.testing.assert_close(results[signature.loss], loss)
+    gradients = [results[position] for position in signature.gradients.values()]
+    torch.testing.assert_close(gradients, [p.grad for p in parameters.values()])
+    updated = [results[position] for position in signature.buffers.values()]
+    torch.testing.assert_close(updated, list(buffers.values()))

@@ -1,0 +1,94 @@
+"""torch.compile's options and modes: what is legal, what is filled in, and the errors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from xla_dynamo.backend import options
+from xla_dynamo.backend.options import Options, parse
+from xla_dynamo.errors import OptionError
+
+pytestmark = pytest.mark.spine
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(max_executables=5, numerics="xla")
+    monkeypatch.setattr(options, "config", lambda: found)
+
+
+def test_settings_of_pytorch_and_of_the_environment_are_filled_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    parsed = parse(None, None)
+    assert parsed == Options(
+        matmul_precision="medium",
+        numerics="xla",
+        deterministic=True,
+        max_executables=5,
+        compiler_options={},
+    )
+
+
+def test_what_is_given_goes_before_settings() -> None:
+    given = {
+        "platform": "tpu",
+        "fallback": "error",
+        "matmul_precision": "high",
+        "numerics": "eager",
+        "deterministic": True,
+        "disk_cache": False,
+        "max_executables": 2,
+        "compiler_options": {"xla_x": 1},
+    }
+    assert parse(given, "max-autotune") == Options(**given)
+
+
+def test_options_are_those_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler_options = {"xla_x": 1}
+    parsed = parse({"compiler_options": compiler_options}, None)
+    compiler_options["xla_x"] = 2
+    assert parsed.compiler_options == {"xla_x": 1}
+    with pytest.raises(TypeError):
+        parsed.compiler_options["xla_x"] = 3  # type: ignore[index]
+
+
+ERRORS = {
+    r"options\['falback'\] is unknown .* Did you mean 'fallback'\? Legal: platform,": {
+        "falback": "cpu"
+    },
+    r"options\['zzz'\] is unknown to backend 'xla'\. Legal: platform, fallback,": {"zzz": 1},
+    r"options\['fallback'\]='gpu' is not legal; legal: 'cpu', 'error'\.": {"fallback": "gpu"},
+    r"'low' is not legal; legal: 'highest', 'high', 'medium'": {"matmul_precision": "low"},
+    r"options\['numerics'\]='jax' is not legal; legal: 'eager', 'xla'": {"numerics": "jax"},
+    r"options\['disk_cache'\]='no' is not legal; legal: True, False": {"disk_cache": "no"},
+    r"options\['deterministic'\]=2 is not legal": {"deterministic": 2},
+    r"options\['max_executables'\]=0 is not >= 1": {"max_executables": 0},
+    r"options\['max_executables'\]='many' is not >= 1": {"max_executables": "many"},
+}
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_errors_say_what_is_legal(text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        parse(ERRORS[text], None)
+
+
+def test_modes() -> None:
+    assert parse(None, "default") == parse(None, None) == parse({}, "reduce-overhead")
+    with pytest.raises(OptionError, match="mode='fast' is unknown to backend 'xla'; legal: defau"):
+        parse(None, "fast")
+
+
+def test_deterministic_kernels_are_asked_of_gpus_only() -> None:
+    given = Options(deterministic=True, compiler_options={"xla_x": 1})
+    assert given.xla_overrides("cpu") == {"xla_x": 1}
+    assert given.xla_overrides("cuda") == {"xla_x": 1, "xla_gpu_deterministic_ops": True}
+    chosen = Options(deterministic=True, compiler_options={"xla_gpu_deterministic_ops": False})
+    assert chosen.xla_overrides("cuda") == {"xla_gpu_deterministic_ops": False}
+    assert Options().xla_overrides("cuda") == {}
