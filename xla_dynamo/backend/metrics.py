@@ -16,6 +16,7 @@ from pathlib import Path
 
 from torch.fx import Graph
 
+from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
 _lock = threading.Lock()
@@ -25,7 +26,7 @@ _compiles: collections.deque[CompileRecord] = collections.deque(maxlen=10_000)
 _passes: dict[str, PassRecord] = {}
 _captures: list[list[Stages]] = []
 _dumped: collections.Counter[str] = collections.Counter()  # files by graph; only for dumps
-_reported: set[object] = set()
+_reported: Bounded[object, bool] = Bounded(10_000)
 
 compile_log = logging.getLogger("xla_dynamo.compiles")
 _STAGES = ("fx", "torch_dialect", "stablehlo", "hlo")
@@ -175,7 +176,7 @@ def warn_once(key: object, message: str, category: type[Warning]) -> None:
     with _lock:
         if key in _reported:
             return
-        _reported.add(key)
+        _reported[key] = True
     warnings.warn(message, category, stacklevel=2)
 
 

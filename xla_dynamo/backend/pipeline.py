@@ -113,6 +113,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
         **dict.fromkeys(PIPELINE[Stage.DYNAMO], _NO_DYNAMO),
         lift_constants: "the exported program has lifted them",
         dedupe_outputs: "the module returns what the exported program returns, in its order",
+        pad_dynamic_shapes: "no host reads a count between two parts of one module",
     },
     WayIn.BRIDGE: dict.fromkeys(PIPELINE[Stage.DYNAMO], _NO_DYNAMO),
     WayIn.TPU_COST: {

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-_last: dict[int, Mapping[str, Any]] = {}
+from xla_dynamo.bounded import Bounded
+
+_last: Bounded[int, Mapping[str, Any]] = Bounded(4096)
 _lock = threading.Lock()
 
 FIRST = "first call"

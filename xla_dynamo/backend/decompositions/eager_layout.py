@@ -13,7 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
+
+from xla_dynamo.backend.graph.torch_private import (
+    compute_elementwise_output_strides,
+    suggest_memory_format,
+)
 
 aten = torch.ops.aten
 

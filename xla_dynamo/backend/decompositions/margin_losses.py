@@ -12,8 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import _reduction as _Reduction
 from torch.nn import functional
+
+from xla_dynamo.backend.graph.torch_private import (
+    nn_functions,
+    old_reduction_number,
+    reduction_number,
+)
 
 aten = torch.ops.aten
 
@@ -88,8 +93,8 @@ def _functional_multilabel_margin_loss(
 def _number(size_average: bool | None, reduce: bool | None, reduction: str) -> int:
     """What torch.nn.functional hands on."""
     if size_average is None and reduce is None:
-        return _Reduction.get_enum(reduction)
-    return _Reduction.legacy_get_enum(size_average, reduce, emit_warning=False)
+        return reduction_number(reduction)
+    return old_reduction_number(size_average, reduce, emit_warning=False)
 
 
 def _reduced(loss: Tensor, shape: torch.Size, reduction: int) -> Tensor:
@@ -102,16 +107,15 @@ MARGIN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.multi_margin_loss.default: multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: multilabel_margin_loss_forward,
 }
-_functions: Any = torch._C._nn  # type: ignore[attr-defined]
 # What a program may call -> the same here.
 MARGIN_CALLS: dict[object, Callable[..., Any]] = {
     **MARGIN_DECOMPOSITIONS,
     aten.multi_margin_loss: multi_margin_loss,
     functional.multi_margin_loss: _functional_multi_margin_loss,
-    _functions.multi_margin_loss: multi_margin_loss,
+    nn_functions.multi_margin_loss: multi_margin_loss,
     aten.multilabel_margin_loss_forward: multilabel_margin_loss_forward,
     aten.multilabel_margin_loss.default: multilabel_margin_loss,
     aten.multilabel_margin_loss: multilabel_margin_loss,
     functional.multilabel_margin_loss: _functional_multilabel_margin_loss,
-    _functions.multilabel_margin_loss: multilabel_margin_loss,
+    nn_functions.multilabel_margin_loss: multilabel_margin_loss,
 }

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions
-from torch._decomp.decompositions import native_batch_norm_helper
 
+from xla_dynamo.backend.graph.torch_private import (
+    core_aten_decompositions,
+    native_batch_norm_helper,
+)
 from xla_dynamo.backend.lowering import rules  # noqa: F401  (fills RULES)
 from xla_dynamo.backend.lowering.registry import RULES
 

@@ -37,10 +37,10 @@ def lower_exported(exported: ExportedProgram) -> Lowered:
     pipeline.run(Stage.ATEN, graph, context)
     for node in graph.nodes:
         if unsupported.is_data_dependent(node):
-            raise unsupported.error_of(node, unsupported.DATA_DEPENDENT)
+            raise unsupported.error_of(node, unsupported.DATA_DEPENDENT, falls_back=False)
     pipeline.run(Stage.STATIC, graph, context)
     for node, refusal in context.lifted.unsupported.items():
-        raise unsupported.error_of(node, refusal)
+        raise unsupported.error_of(node, refusal, falls_back=False)
     _keep_tensors(graph)
     return lower(graph, context, keep_text=True)
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from .torch_private import FakeTensor
+
 KEY_SHAPE = (2,)
 
 
@@ -46,6 +48,6 @@ def fake_mode(graph: Graph) -> Any:
     for node in graph.nodes:
         value = node.meta.get("val")
         for leaf in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(leaf, torch._subclasses.FakeTensor):
+            if isinstance(leaf, FakeTensor):
                 return leaf.fake_mode
     raise AssertionError("a graph of AOTAutograd holds fake tensors")

@@ -1,10 +1,10 @@
-"""Operands that an op is not made for -> eager PyTorch's own reason to refuse them.
+"""Operands that eager PyTorch refuses: whether it does, and its own reason.
 
-Of dtypes, or of a summand that is larger than the product it is added to. Shape inference promotes,
-or does not look: to it a product of float32 and bfloat16 has a dtype, and one complex number may be
-less than another. XLA would compute something. So where operands look unusual, eager is asked: by
-the op on ones (pointwise ops) or on zeros of the same shapes, once for each signature. The tables
-only say when to ask; what eager takes is lowered.
+Shape inference promotes dtypes or ignores them: it has a dtype for the product of float32 and
+bfloat16, an order for complex numbers, and a shape for a product and a larger summand. XLA would
+compute something. So where operands look unusual, eager is asked, once for each signature: it runs
+the op on ones (pointwise ops) or on zeros of the same shapes. The tables only say when to ask; what
+eager takes is lowered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+
+from xla_dynamo.backend.graph.torch_private import no_modes
 
 from .registry import Refusal
 
@@ -27,7 +28,7 @@ _COMPLEX = frozenset({torch.complex64, torch.complex128})
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _NUMBERS = _FLOATS | _COMPLEX | _INTEGERS
 _ORDERED = _FLOATS | _INTEGERS
-# Of other dtypes (float8, uint16), eager's CPU lacks ops that XLA has: it is not asked.
+# Eager is not asked about other dtypes (float8, uint16): its CPU lacks ops that XLA has for them.
 _COMMON = _NUMBERS | {torch.bool}
 
 
@@ -123,7 +124,7 @@ _MIXED = frozenset(
 )
 
 
-# What adds a product to a summand that may be smaller -> the summand, and the product's shape.
+# Ops that add a product to a summand, which may be smaller -> the summand, the product's shape.
 SUMMANDS: dict[Any, Callable[..., tuple[torch.Tensor | None, Sequence[int]]]] = {
     aten.addmm.default: lambda x, a, b: (x, (a.shape[0], b.shape[1])),
     aten._addmm_activation.default: lambda x, a, b: (x, (a.shape[0], b.shape[1])),
@@ -218,7 +219,7 @@ class _Blank:
 @functools.lru_cache(4096)
 def _error(op: Any, structure: Any, leaves: tuple[_Blank, ...]) -> str | None:
     """What eager raises on the CPU for such operands."""
-    with _disable_current_modes(), torch.no_grad():
+    with no_modes(), torch.no_grad():
         args, kwargs = pytree.tree_unflatten([leaf.make() for leaf in leaves], structure)
         try:
             op(*args, **kwargs)

@@ -60,7 +60,7 @@ def trace(
     pipeline.run(Stage.ATEN, module, context)
     pipeline.run(Stage.STATIC, module.graph, context)
     for node, refusal in context.lifted.unsupported.items():
-        raise unsupported.error_of(node, refusal)
+        raise unsupported.error_of(node, refusal, falls_back=False)
     return step
 
 

@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from xla_dynamo.errors import UnsupportedOp
-
 _METHOD = "forward"
 _PROGRAM = "program.pt2"
 
@@ -40,8 +38,10 @@ class StableHLOGraphModule:
     """A program with its weights."""
 
     def __init__(self, exported: ExportedProgram) -> None:
+        from xla_dynamo.backend.executable.exported import lower_exported
+
         self._exported = exported
-        self._module = _lower(exported)
+        self._module = lower_exported(exported).module
         self._call = torch.compile(exported.module(), backend="xla")
 
     def __call__(self, *args: Any) -> Any:
@@ -88,25 +88,6 @@ class StableHLOGraphModule:
     def _check(self, method_name: str | None) -> None:
         if method_name not in (None, _METHOD):
             raise KeyError(f"{method_name!r}: the program has one method, {_METHOD!r}")
-
-
-def _lower(exported: ExportedProgram) -> Any:
-    """The StableHLO module: arguments are parameters, buffers, constants and inputs, in order."""
-    from xla_dynamo.backend.decompositions.table import decompositions
-    from xla_dynamo.backend.graph import fx
-    from xla_dynamo.backend.lowering import Target, lower_graph, unsupported
-    from xla_dynamo.backend.passes.static import decompose_unsupported
-    from xla_dynamo.backend.runtime import pjrt
-
-    graph = fx.copy(exported.run_decompositions(decompositions()).graph)
-    target = Target(pjrt.default_platform(), torch.get_float32_matmul_precision())
-    refused = unsupported.refused_nodes(graph, target)
-    if sum(decompose_unsupported.expand(graph, node) for node in refused):
-        refused = unsupported.refused_nodes(graph, target)
-    if refused:
-        node, reason = next(iter(refused.items()))
-        raise UnsupportedOp(f"{node.target} has no lowering to StableHLO: {reason}")
-    return lower_graph(graph, target).module
 
 
 def exported_program_to_stablehlo(

@@ -1,4 +1,4 @@
-"""What the resizing ops share: sizes, steps between samples, and one matrix for each axis."""
+"""Shared by the resizing ops: output sizes, sampling steps, and products with a matrix per axis."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def output_sizes(
     output_size: Sequence[int] | None,
     scale_factors: Sequence[float] | None,
 ) -> list[int]:
-    """The sizes after resizing, of which torch is given one or the other."""
+    """The sizes after resizing, from the sizes or from the scale factors that torch is given."""
     if output_size is not None:
         return list(output_size)
     return [int(n * scale) for n, scale in zip(sizes, scale_factors or (), strict=True)]
 
 
 def step(size: int, out: int, align_corners: bool, scale: float | None, dtype: np.dtype) -> Any:
-    """How far apart in the input two neighbours of the output are."""
+    """The distance in the input between neighbours of the output."""
     number = dtype.type
     if align_corners:
         return number(size - 1) / number(out - 1) if out > 1 else number(0)
@@ -35,7 +35,7 @@ def step(size: int, out: int, align_corners: bool, scale: float | None, dtype: n
 def contract(x: Array, matrices: Sequence[np.ndarray]) -> Array:
     """Multiply each of the trailing axes of `x` with its matrix [new size, size].
 
-    A product puts the new axis last: when all are multiplied, they are in order again.
+    A product puts the new axis last, so that after all of them the axes are in order again.
     """
     first = x.ndim - len(matrices)
     for matrix in matrices:

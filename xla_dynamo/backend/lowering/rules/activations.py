@@ -1,6 +1,6 @@
-"""Activations that PyTorch does not take apart, and their gradients -> elementwise formulas.
+"""Activations that PyTorch does not decompose, and their gradients: elementwise formulas.
 
-In float32 for the 16-bit floats, and rounded once, as eager does.
+They are computed in float32 for the 16-bit floats and rounded once, as in eager.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = jax.Array
 
 
 def _rounded_once(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function` of arrays in the dtype that sums have, its result in that of the first array."""
+    """`function` computed in the accumulation dtype, its result in the dtype of the first array."""
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Array:

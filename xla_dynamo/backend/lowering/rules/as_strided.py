@@ -1,8 +1,7 @@
-"""as_strided: a tensor's storage seen through other strides.
+"""as_strided: a view of a contiguous storage with other strides.
 
-The storage of a rule's argument is its elements in order (contiguous). Strides that nest, as those
-of slices, transposes and expansions do, become slices, reshapes, transposes and broadcasts. Others
-(overlapping windows) become a gather by indices computed from iotas.
+Nested strides, as slices, transposes and expansions have them, become slices, reshapes, transposes
+and broadcasts. Others (overlapping windows) become a gather by indices computed from iotas.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def as_strided(
         dense = _nested_view(flat, sizes, strides, start)
     else:
         dense = flat.at[flat_index(sizes, strides, start)].get(mode="promise_in_bounds")
-    # Back in the given order of dims, with those that do not move.
+    # Restore the order of the dims, and broadcast those of size 1 or stride 0.
     dense = lax.transpose(dense, [moving.index(d) for d in sorted(moving)])
     return lax.broadcast_in_dim(dense, tuple(size), sorted(moving))
 
@@ -59,7 +58,7 @@ def as_strided_scatter(
 
 
 def flat_index(size: Sequence[int], stride: Sequence[int], offset: int) -> jax.Array:
-    """Where in storage each element of a strided view lies."""
+    """The storage index of each element of a strided view."""
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     dtype = np.int32 if last < 2**31 else np.int64
     index = jnp.full(size, offset, dtype)
@@ -77,19 +76,19 @@ def _contiguous_strides(size: Sequence[int]) -> list[int]:
 
 
 def _nested(sizes: list[int], strides: list[int]) -> bool:
-    """Whether each dim fits between two steps of the one before it."""
+    """Whether the extent of each dim fits into one step of the dim before it."""
     outer_and_inner = zip(strides[:-1], strides[1:], sizes[1:], strict=True)
     return all(outer % inner == 0 and n * inner <= outer for outer, inner, n in outer_and_inner)
 
 
 def _nested_view(flat: jax.Array, sizes: list[int], strides: list[int], offset: int) -> jax.Array:
-    """Cut a run of storage into rows, take the head of each, cut that, and so on."""
+    """Slice and reshape, from the dim with the largest stride to that with the smallest."""
     if not sizes:
         return flat[offset]
     extent = sizes[0] * strides[0]
     run = lax.slice_in_dim(flat, offset, min(offset + extent, flat.size))
     if run.size < extent:
-        # The last row may end with the storage; what is beyond its head is never read.
+        # The storage may end before the last row does; the padding is never read.
         run = lax.pad(run, jnp.zeros((), flat.dtype), [(0, extent - run.size, 0)])
     for dim, (n, step) in enumerate(zip(sizes, strides, strict=True)):
         head = lax.slice_in_dim(run, 0, n * step, axis=dim)

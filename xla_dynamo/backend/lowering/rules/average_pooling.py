@@ -1,8 +1,8 @@
-"""Average pooling and its gradients -> window sums divided by per-axis counts.
+"""Average pooling and its gradients: window sums divided by per-axis counts.
 
-How many elements a window counts is a product of one number per axis, known while tracing. Sums run
-in float32 for the 16-bit floats. Adaptive pooling with windows of one size is plain pooling;
-otherwise windows are summed one axis after the other; for gradients, those of each element.
+The number of elements of a window is a product of one count per axis, known while tracing. Sums are
+in float32 for the 16-bit floats. Adaptive pooling with windows of equal size is plain pooling;
+otherwise windows are summed one axis after the other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _divide(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Array:
-    """`x`, one number per window, by the number of elements that its window counts."""
+    """Divide `x`, one sum per window, by the number of elements that count in its window."""
     divide = lax.div if jnp.issubdtype(x.dtype, jnp.integer) else jnp.divide
     if divisor_override is not None:
         return divide(x, jnp.full((), divisor_override, x.dtype))
@@ -137,7 +137,7 @@ def _averages(x: Array, dim: int, out: int) -> Array:
 
 
 def _averages_transpose(grad: Array, dim: int, size: int) -> Array:
-    """Each element gathers from the windows that it is in, which follow each other."""
+    """Each element sums the gradients of the windows that contain it, which are adjacent."""
     starts, ends = adaptive_bounds(size, grad.shape[dim])
     places = np.arange(size)
     first, last = (np.searchsorted(bound, places, "right") for bound in (ends, starts))
@@ -148,7 +148,7 @@ def _averages_transpose(grad: Array, dim: int, size: int) -> Array:
 def _sums(x: Array, dim: int, starts: np.ndarray, ends: np.ndarray) -> Array:
     """Sums of ranges along one axis.
 
-    Not a product with a matrix, whose zeros would spread an infinity to all of them.
+    This is no product with a matrix, whose zeros would spread infinities.
     """
     width = int((ends - starts).max(initial=0))
     total = jnp.zeros((*x.shape[:dim], len(starts), *x.shape[x.ndim + dim + 1 :]), x.dtype)
@@ -161,7 +161,7 @@ def _sums(x: Array, dim: int, starts: np.ndarray, ends: np.ndarray) -> Array:
 
 
 def _along(row: np.ndarray, dim: int, rank: int) -> np.ndarray:
-    """One number for each place along `dim`, in a shape that broadcasts with `rank` dimensions."""
+    """`row` along `dim`, in a shape that broadcasts with `rank` dimensions."""
     shape = [1] * rank
     shape[dim] = len(row)
     return row.reshape(shape)

@@ -93,7 +93,7 @@ def isin(
     return found != invert
 
 
-# Up to so many, comparing with all is cheaper than sorting and searching.
+# Up to this number of tests, comparing with all is cheaper than sorting and searching.
 _FEW = 64
 
 

@@ -1,7 +1,7 @@
-"""Complex numbers: taking apart, putting together, conjugating, and their roots and inverses.
+"""Complex numbers: construction, real and imaginary parts, conjugation, roots and inverses.
 
-Complex arrays are real XLA values, so conjugation and negation are done at once: the lazy bits of
-PyTorch (`resolve_conj`, `resolve_neg`) have nothing left to resolve.
+Conjugation and negation are computed at once, so that `resolve_conj` and `resolve_neg`, which
+resolve PyTorch's lazy bits, have nothing to do.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _with_signs(
 ) -> Callable[[jax.Array], jax.Array]:
     """`function`, with one part of complex results (0: real, 1: imaginary) signed as the operand's.
 
-    On a branch cut the sign of a zero says which side is meant. XLA takes one side.
+    On a branch cut the sign of a zero tells the side. XLA always takes the same one.
     """
 
     def signed(x: jax.Array) -> jax.Array:

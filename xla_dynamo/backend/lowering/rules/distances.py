@@ -1,7 +1,7 @@
-"""Distances between rows, and their gradients -> one product, or reductions of differences.
+"""Distances between rows, and their gradients: one product, or reductions of differences.
 
-Differences of all pairs are never stored: they are elementwise inputs of a reduction, which XLA
-fuses. Euclidean distances of many rows come from a matrix product, where eager does the same.
+The differences of all pairs are never stored: XLA fuses them into the reduction. Euclidean distances
+of many rows come from a matrix product, as in eager.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dropout, Bernoulli draws and rrelu to one comparison of random bits with a threshold.
+"""Dropout, Bernoulli draws and rrelu: one comparison of random bits with a threshold.
 
 A probability given as a number becomes a 32-bit threshold, exact to 2**-33; a tensor of
 probabilities becomes a tensor of thresholds.
@@ -77,7 +77,7 @@ def rrelu_with_noise_functional(
 
 
 def refuse_generator(generator: Any) -> None:
-    """A user's own torch.Generator has a state that only eager can advance."""
+    """Raise for a torch.Generator, whose state only eager can advance."""
     if generator is not None:
         raise Unsupported(
             "It draws from a torch.Generator, whose state only eager PyTorch can advance.",

@@ -1,6 +1,7 @@
-"""Ops whose shape depends on data, made whole (backend/counted_ops.py): compaction, groups, sizes.
+"""Ops with data-dependent shapes, padded to the largest possible size (ops/padded.py).
 
-What there is moves to the front by a scatter to places that a cumulative sum gives.
+The valid elements come first: they are scattered to positions given by a cumulative sum. Each op
+also returns their count.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from xla_dynamo.backend.lowering.registry import lower
 ops = torch.ops.xla_dynamo
 
 
-def _places(chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Where each element goes if the chosen ones come first, the others out of range; how many."""
+def _positions(chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The position of each chosen element (out of range for the others), and how many are chosen."""
     size = chosen.shape[0]
     dtype = np.int32 if size < 2**30 else np.int64
     running = jnp.cumsum(chosen.astype(dtype))
-    # Distinct places out of range too: the scatter may take all of them for unique.
-    places = jnp.where(chosen, running - 1, size + jnp.arange(size, dtype=dtype))
-    return places, running[-1].astype(np.int64) if size else jnp.zeros((), np.int64)
+    # Distinct positions out of range, too, so that the scatter may rely on unique indices.
+    positions = jnp.where(chosen, running - 1, size + jnp.arange(size, dtype=dtype))
+    return positions, running[-1].astype(np.int64) if size else jnp.zeros((), np.int64)
 
 
-def _moved(rows: jax.Array, places: jax.Array) -> jax.Array:
-    """Each of `rows`, along the first dimension, at its place; zeros where none is."""
-    return jnp.zeros_like(rows).at[places].set(rows, mode="drop", unique_indices=True)
+def _moved(rows: jax.Array, positions: jax.Array) -> jax.Array:
+    """`rows` scattered along the first dimension; zeros where none goes."""
+    return jnp.zeros_like(rows).at[positions].set(rows, mode="drop", unique_indices=True)
 
 
 @lower(ops.nonzero_padded.default)
-def nonzero_whole(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    places, count = _places(x.reshape(-1) != 0)
-    flat = _moved(jnp.arange(x.size, dtype=places.dtype), places)
+def nonzero_padded(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    positions, count = _positions(x.reshape(-1) != 0)
+    flat = _moved(jnp.arange(x.size, dtype=positions.dtype), positions)
     if x.ndim == 0:
         return jnp.zeros((0, 1), np.int64), count
     if x.size == 0:
@@ -45,39 +46,39 @@ def nonzero_whole(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @lower(ops.masked_select_padded.default)
-def masked_select_whole(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+def masked_select_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, mask = jnp.broadcast_arrays(x, mask)
-    return index_whole(x, mask, 0)
+    return index_padded(x, mask, 0)
 
 
 @lower(ops.index_padded.default)
-def index_whole(x: jax.Array, mask: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    places, count = _places(mask.reshape(-1) != 0)
+def index_padded(x: jax.Array, mask: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
+    positions, count = _positions(mask.reshape(-1) != 0)
     rest = x.shape[dim + mask.ndim :]
     rows = jnp.moveaxis(x.reshape(*x.shape[:dim], mask.size, *rest), dim, 0)
-    return jnp.moveaxis(_moved(rows, places), 0, dim), count
+    return jnp.moveaxis(_moved(rows, positions), 0, dim), count
 
 
 @lower(ops.unique_padded.default)
-def unique_whole(x: jax.Array, dim: int | None, consecutive: bool) -> tuple[jax.Array, ...]:
+def unique_padded(x: jax.Array, dim: int | None, consecutive: bool) -> tuple[jax.Array, ...]:
     slices = x.reshape(-1) if dim is None else jnp.moveaxis(x, dim, 0)
     size = slices.shape[0]
     rows = slices.reshape(size, math.prod(slices.shape[1:]))
     order = jnp.arange(size) if consecutive else _ascending(rows)
     ranked = rows[order]
     first = jnp.ones(size, bool).at[1:].set((ranked[1:] != ranked[:-1]).any(1))
-    places, number = _places(first)
+    positions, count = _positions(first)
     group = jnp.cumsum(first) - 1
-    values = _moved(slices[order], places)
+    values = _moved(slices[order], positions)
     inverse = jnp.zeros(size, np.int64).at[order].set(group, unique_indices=True)
     counts = jnp.zeros(size, np.int64).at[group].add(1, indices_are_sorted=True)
     if dim is None:
-        return values, inverse.reshape(x.shape), counts, number
-    return jnp.moveaxis(values, 0, dim), inverse, counts, number
+        return values, inverse.reshape(x.shape), counts, count
+    return jnp.moveaxis(values, 0, dim), inverse, counts, count
 
 
 def _ascending(rows: jax.Array) -> jax.Array:
-    """The order that sorts `rows` by their first column, those that are equal by the second..."""
+    """The permutation that sorts `rows` lexicographically."""
 
     def by_column(step: jax.Array, order: jax.Array) -> jax.Array:
         column = rows[order, rows.shape[1] - 1 - step]
@@ -100,7 +101,7 @@ def repeats_size(repeats: jax.Array) -> jax.Array:
 
 
 @lower(ops.sized_bincount.default)
-def bincount_of_size(x: jax.Array, weights: jax.Array | None, size: int) -> jax.Array:
+def sized_bincount(x: jax.Array, weights: jax.Array | None, size: int) -> jax.Array:
     if weights is None:
         return jnp.zeros(size, np.int64).at[x].add(1, mode="promise_in_bounds")
     dtype = np.float32 if weights.dtype == np.float32 else np.float64

@@ -1,4 +1,4 @@
-"""Slices at places that are data (the ops of backend/narrowing.py) to dynamic slices."""
+"""Slices whose start is a tensor (ops/dynamic_slice.py), and their gradients."""
 
 from __future__ import annotations
 

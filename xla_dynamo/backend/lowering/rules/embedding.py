@@ -1,7 +1,7 @@
-"""Embedding look-up and its gradient -> a gather and a scatter-add; row norms kept.
+"""Embedding look-up, its gradient and its renormalization: a gather and scatters.
 
-Indices are in range, which eager checks and XLA cannot; they narrow to int32 where the table allows
-it. Gradients add up in float32 for the 16-bit floats: a frequent word has thousands of summands.
+Indices are assumed to be in range, which eager checks and XLA cannot; they are narrowed to int32
+where the table allows it. Gradients are summed in float32 for the 16-bit floats: a frequent word has thousands of summands.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def embedding_dense_backward(
 
 @lower(aten.embedding_renorm.default)
 def embedding_renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
-    """The table with the rows of `indices` scaled down to `max_norm` where they are longer."""
+    """The table, with the rows at `indices` scaled down to `max_norm` where their norm exceeds it."""
     indices = _narrow(indices.reshape(-1), weight.shape[0])
     rows = rows_of(weight, indices).astype(dtypes.accumulation(weight.dtype))
     norms = jnp.linalg.norm(rows, norm_type, axis=1, keepdims=True).astype(weight.dtype)
     scale = jnp.where(norms > max_norm, max_norm / (norms.astype(rows.dtype) + 1e-7), 1)
-    # A repeated index writes the same row again.
+    # A repeated index writes the same row twice.
     return weight.at[indices].set(
         (rows * scale).astype(weight.dtype), mode="drop", wrap_negative_indices=False
     )

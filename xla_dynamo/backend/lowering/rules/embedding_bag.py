@@ -1,8 +1,8 @@
-"""Embedding bags and their gradients -> a gather of rows and sums or maxima over sorted segments.
+"""Embedding bags and their gradients: a gather of rows, and sums or maxima over sorted segments.
 
-The bag of each index is a running count of offsets, so nothing depends on how long a bag is.
-Eager's CPU kernel leaves out what a sum of rows does not need (the bag of each index, the sizes of
-bags); the outputs here have its shapes, and the gradients count the bags anew. Scaling by frequency
+The bag of each index is a running count of offsets, so no shape depends on the length of a bag.
+Eager's CPU kernel omits outputs that a sum of rows does not need (the bag of each index, the sizes
+of bags); the outputs here have its shapes, and the gradients recompute the bags. Scaling by frequency
 is as documented; eager's CPU kernel divides by the frequency of another index (seen on torch 2.13).
 """
 
@@ -148,13 +148,13 @@ def _embedding_bag_per_sample_weights_backward(
 
 
 def _bag_of_each(indices: Array, offsets: Array) -> Array:
-    """How many offsets are at or before each place, less one; a last offset is past all."""
+    """The bag of each index: the number of offsets at or before its position, less one."""
     starts = jnp.zeros(indices.shape, offsets.dtype).at[offsets].add(1, mode="drop")
     return jnp.cumsum(starts) - 1
 
 
 def _maxima(rows: Array, indices: Array, bag_of: Array, sizes: Array) -> tuple[Array, Array]:
-    """The maximum of each column of each bag, and the first index that has it; 0 where empty."""
+    """The column maxima of each bag, and the first index that has each; 0 for empty bags."""
     bags, count = sizes.shape[0], indices.shape[0]
     if not count:
         return jnp.zeros((bags, rows.shape[1])), jnp.zeros((bags, rows.shape[1]), indices.dtype)

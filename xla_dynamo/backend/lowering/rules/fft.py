@@ -1,7 +1,7 @@
-"""Discrete Fourier transforms to lax.fft, which transforms up to three innermost dimensions.
+"""Discrete Fourier transforms by lax.fft, which transforms up to three innermost dimensions.
 
 PyTorch's ops are unscaled both ways, with the scale as a mode: 0 for none, 1 for 1/sqrt(n), 2 for
-1/n. XLA scales its inverse transforms by 1/n; the two scales meet in one factor.
+1/n. XLA scales its inverse transforms by 1/n; both scales are combined into one factor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fft_r2c(x: jax.Array, dim: Sequence[int], normalization: int, onesided: bool
     if not onesided:
         return _complex(x + x.dtype.type(0) * 1j, dim, lax.FftType.FFT) * scale
     *outer, last = dim
-    # XLA's real transform takes three dimensions at once, the halved one last.
+    # XLA's real transform takes up to three dimensions at once, the halved one last.
     inner, outer = outer[-2:], outer[:-2]
     return _complex(_transform(x, [*inner, last], lax.FftType.RFFT), outer, lax.FftType.FFT) * scale
 

@@ -1,9 +1,9 @@
-"""Sampling images at given places, and its gradients -> gathers of pixels and weighted sums.
+"""Sampling images at given positions, and its gradients: gathers of pixels and weighted sums.
 
-A pixel is gathered with all its channels at once. A sample outside the image is 0, or moves to the
-border, or is mirrored; from there on it is a weighted sum of two or four neighbours for each axis.
-Gradients are JAX's of these formulas, in which a place that was moved to a border has slope 0 and
-neighbours are constants, as in eager's.
+A pixel is gathered with all its channels at once. A position outside the image gives 0, or is moved
+to the border, or mirrored; a sample is a weighted sum of two or four neighbours on each axis.
+Gradients are JAX's of these formulas, in which a position that was moved to the border has slope 0
+and the choice of neighbours is constant, as in eager.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 Array = jax.Array
 LINEAR, NEAREST, CUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
-# For one axis: a neighbour's place, whole but of float dtype, and its weight.
+# For one axis: a neighbour's index as a float, and its weight.
 Tap = tuple[Array, Array | float]
 
 
@@ -32,7 +32,7 @@ Tap = tuple[Array, Array | float]
 def grid_sampler(
     x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Array:
-    """Pixel places come in the order of (width, height, depth), between -1 and 1."""
+    """Positions are between -1 and 1, in the order (width, height, depth)."""
     if interpolation_mode == CUBIC and x.ndim != 4:
         raise Unsupported(
             "Bicubic sampling is for planes, and this is a volume.",
@@ -42,16 +42,16 @@ def grid_sampler(
     x, grid = (a.astype(dtypes.accumulation(a.dtype)) for a in (x, grid))
     taps = []
     for axis, size in enumerate(sizes):
-        place = _pixels(grid[..., len(sizes) - 1 - axis], size, align_corners)
+        position = _pixels(grid[..., len(sizes) - 1 - axis], size, align_corners)
         if interpolation_mode == CUBIC:
             moved = [
-                (_inside(p, size, padding_mode, align_corners), w) for p, w in _cubic_taps(place)
+                (_inside(p, size, padding_mode, align_corners), w) for p, w in _cubic_taps(position)
             ]
             taps.append(moved)
             continue
-        place = _inside(place, size, padding_mode, align_corners)
+        position = _inside(position, size, padding_mode, align_corners)
         nearest = interpolation_mode == NEAREST
-        taps.append([(jnp.round(place), 1.0)] if nearest else _linear_taps(place))
+        taps.append([(jnp.round(position), 1.0)] if nearest else _linear_taps(position))
     return _weighted_sum(x, taps).astype(dtype)
 
 
@@ -81,9 +81,9 @@ def _weighted_sum(x: Array, taps: Sequence[Sequence[Tap]]) -> Array:
     for combination in product(*taps):
         flat = jnp.zeros((), jnp.int32)
         weight, within = jnp.ones((), x.dtype), jnp.ones((), bool)
-        for (place, share), size in zip(combination, sizes, strict=True):
-            within = within & (place >= 0) & (place <= size - 1)
-            flat = flat * size + jnp.clip(place, 0, size - 1).astype(jnp.int32)
+        for (position, share), size in zip(combination, sizes, strict=True):
+            within = within & (position >= 0) & (position <= size - 1)
+            flat = flat * size + jnp.clip(position, 0, size - 1).astype(jnp.int32)
             weight = weight * share
         values = pixels.at[rows, flat].get(mode="promise_in_bounds")
         weight = jnp.broadcast_to(weight, within.shape)
@@ -91,21 +91,21 @@ def _weighted_sum(x: Array, taps: Sequence[Sequence[Tap]]) -> Array:
     return jnp.moveaxis(total, -1, 1)
 
 
-def _pixels(place: Array, size: int, align_corners: bool) -> Array:
-    """From -1 ... 1 to pixels; the ends are the centers of the first and last, or their edges."""
+def _pixels(position: Array, size: int, align_corners: bool) -> Array:
+    """From [-1, 1] to pixels; the ends are the centers (align_corners) or edges of the outer pixels."""
     if align_corners:
-        return (place + 1) / 2 * (size - 1)
-    return ((place + 1) * size - 1) / 2
+        return (position + 1) / 2 * (size - 1)
+    return ((position + 1) * size - 1) / 2
 
 
-def _inside(place: Array, size: int, padding_mode: int, align_corners: bool) -> Array:
+def _inside(position: Array, size: int, padding_mode: int, align_corners: bool) -> Array:
     if padding_mode == ZEROS:
-        return place
+        return position
     if padding_mode == REFLECTION:
         low = 0.0 if align_corners else -0.5
         span = size - 1 if align_corners else size
-        place = _mirrored(place - low, span) + low if span else jnp.zeros_like(place)
-    inner = jnp.where(place > 0, place, 0)  # NaN is taken for the first, as F.grid_sample tells
+        position = _mirrored(position - low, span) + low if span else jnp.zeros_like(position)
+    inner = jnp.where(position > 0, position, 0)  # NaN samples the first pixel, as documented
     return jnp.where(inner < size - 1, inner, size - 1)
 
 
@@ -116,15 +116,15 @@ def _mirrored(distance: Array, span: float) -> Array:
     return jnp.where(flips % 2 == 0, extra, span - extra)
 
 
-def _linear_taps(place: Array) -> list[Tap]:
-    first = jnp.floor(place)
-    share = place - first
+def _linear_taps(position: Array) -> list[Tap]:
+    first = jnp.floor(position)
+    share = position - first
     return [(first, 1 - share), (first + 1, share)]
 
 
-def _cubic_taps(place: Array, a: float = -0.75) -> list[Tap]:
-    first = jnp.floor(place)
-    share = place - first
+def _cubic_taps(position: Array, a: float = -0.75) -> list[Tap]:
+    first = jnp.floor(position)
+    share = position - first
 
     def near(x: Array) -> Array:
         return ((a + 2) * x - (a + 3)) * x * x + 1

@@ -1,8 +1,8 @@
-"""Cholesky and LU factors, and the solves with them, to lax.linalg.
+"""Cholesky and LU factors, and solves with them, by lax.linalg.
 
-PyTorch's pivots count from 1, JAX's from 0. `info` is LAPACK's: 0, or the place (from 1) of what
-made the factorization fail. The factors themselves are then NaN for Cholesky, where eager leaves a
-half-done factor; for LU they are eager's.
+PyTorch's pivots count from 1, JAX's from 0. `info` is LAPACK's: 0, or the index (from 1) at which
+the factorization failed. A failed Cholesky factor is NaN, where eager leaves an incomplete one; LU
+factors are eager's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def linalg_cholesky_ex(
 
 @lower(aten.cholesky.default)
 def cholesky(a: jax.Array, upper: bool = False) -> jax.Array:
-    # Only one triangle is read, as in eager: the other may hold anything.
+    # As in eager, only one triangle is read.
     lower_half = jnp.tril(lax.linalg.cholesky(_adjoint(a) if upper else a, symmetrize_input=False))
     return _adjoint(lower_half) if upper else lower_half
 

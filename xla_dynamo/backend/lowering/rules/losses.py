@@ -1,8 +1,8 @@
-"""Losses of class indices and their gradients -> one gather forward, one comparison backward.
+"""Losses of class indices and their gradients: one gather forward, one comparison backward.
 
-The gradient of a negative log-likelihood is written where the class number meets the target: dense
-and elementwise, so it fuses into the log-softmax gradient after it, where a scatter would not.
-Margin losses spread pairs of classes out, as many as the classes squared.
+The gradient of a negative log-likelihood compares an iota of classes with the target: dense and
+elementwise, so that it fuses into the log-softmax gradient after it, where a scatter would not.
+Margin losses compute all pairs of classes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def nll_loss_forward(
     loss = jnp.where(ignored, 0, -picked.astype(total) * weights)
     if reduction == NONE and x.ndim > 1:
         return loss, jnp.zeros((), total)
-    loss, count = jnp.sum(loss), jnp.sum(weights)  # of one number, without a batch
+    loss, count = jnp.sum(loss), jnp.sum(weights)  # without a batch, of a scalar
     return (loss / count if reduction == MEAN else loss), count
 
 
@@ -67,7 +67,7 @@ def nll_loss_row_gradient(
     ignore_index: int,
     total_weight: Array,
 ) -> Array:
-    """What the gradient is at each target; classes are an axis of one."""
+    """The gradient at the target of each row; the class axis has size 1."""
     total = dtypes.accumulation(grad.dtype)
     ignored, weights, _ = _targets(grad.dtype, target, weight, ignore_index)
     grad = grad.astype(total)
@@ -116,7 +116,7 @@ def multi_margin_loss_backward(
 def multilabel_margin_loss_backward(
     grad: Array, x: Array, target: Array, reduction: int, is_target: Array
 ) -> Array:
-    """A row of targets ends at its first negative one."""
+    """The targets of a row end at the first negative one."""
     rows, grad = _rows(x), jnp.atleast_1d(grad)
     targets, is_target = target.reshape(rows.shape), is_target.reshape(rows.shape)
     valid = jnp.cumprod(targets >= 0, axis=1, dtype=jnp.int32) > 0
@@ -132,7 +132,7 @@ def multilabel_margin_loss_backward(
 def _targets(
     dtype: Any, target: Array, weight: Array | None, ignore_index: int
 ) -> tuple[Array, Array, Array]:
-    """Which targets are ignored, the weight of each (0 if ignored), and its place along classes."""
+    """Which targets are ignored, the weight of each (0 if ignored), and their class indices."""
     total = dtypes.accumulation(dtype)
     ignored = target == ignore_index
     place = jnp.where(ignored, 0, target).astype(jnp.int32)

@@ -57,7 +57,7 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> jax.Array:
-    """float8 matrices with a scale each, or one for each row of `x` and column of `y`."""
+    """A product of float8 matrices, with one scale each or one per row of `x` and column of `y`."""
     for scale, shape in ((scale_x, (x.shape[0], 1)), (scale_y, (1, y.shape[1]))):
         if scale.dtype != np.float32 or (scale.size != 1 and scale.shape != shape):
             raise Unsupported(
@@ -167,7 +167,7 @@ def trilinear(
     present = "".join(letter for letter in kept if letter in found)
     total = jnp.einsum(f"{','.join(letters)}->{present}", x, y, z)
     for axis, letter in enumerate(kept):
-        if letter not in found:  # eager takes a dim that all miss for an empty one
+        if letter not in found:  # in eager, a dim that all miss is empty
             total = jnp.expand_dims(total, axis)[(slice(None),) * axis + (slice(0),)]
     return total
 

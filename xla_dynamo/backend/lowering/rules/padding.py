@@ -1,7 +1,7 @@
-"""Padding and its gradients -> lax.pad, or slices and mirror images put side by side.
+"""Padding and its gradients: lax.pad, or the input concatenated with mirrored or repeated slices.
 
-Reflection and replication extend one axis after the other; their gradients are the transposes of
-that, sums of slices rather than scatters. A negative pad crops.
+Reflection and replication extend one axis after the other; their gradients are the transposes,
+sums of slices rather than scatters. A negative pad crops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xla_dynamo.backend.lowering.registry import lower
 aten = torch.ops.aten
 
 Array = jax.Array
-# (array, axis, how many) -> what goes before (+) or after (-) the array on that axis.
+# (array, axis, count) -> the border before (count > 0) or after (count < 0) the array on that axis.
 Border = Callable[[Array, int, int], Array]
 
 

@@ -1,4 +1,4 @@
-"""im2col and col2im -> strided slices put side by side, and the transpose of that.
+"""im2col and col2im: concatenated strided slices, and their transpose.
 
 Patches are cut one axis after the other, so a window of h x w costs h + w slices; PyTorch's own
 decompositions gather and scatter single elements.
@@ -45,7 +45,7 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Array:
-    """Each element adds up what the patches say of it."""
+    """Each element is the sum of its copies in the patches."""
     over = windows(output_size, kernel_size, stride, padding, dilation)
     channels = x.shape[-2] // prod(over.kernel)
     image = jax.ShapeDtypeStruct((*x.shape[:-2], channels, *output_size), x.dtype)
@@ -53,7 +53,7 @@ def col2im(
 
 
 def _patches(x: Array, over: Windows) -> Array:
-    """(..., channels, h, w) to (..., channels x places in a window, windows)."""
+    """(..., channels, h, w) to (..., channels x window elements, windows)."""
     lead = x.shape[:-2]
     pads = [(0, 0, 0)] * len(lead) + [(low, high, 0) for low, high in over.padding]
     x = lax.pad(x, np.zeros((), x.dtype), pads)

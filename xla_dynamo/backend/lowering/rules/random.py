@@ -1,8 +1,8 @@
-"""Uniform, normal and other continuous draws to a transform of counter-based uniforms.
+"""Uniform, normal and other continuous draws: transforms of counter-based uniforms.
 
 Values are computed in float32 for the 16-bit floats, and never leave the support of their
 distribution: `uniform` stays below its upper end after rounding, normals are finite, exponentials
-and the logarithms' arguments are positive. The generator is described in random_bits.py.
+and the arguments of logarithms are positive. random_bits.py describes the generator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _factory(
     if target.kind == "c":
         real = np.dtype(np.float32 if target == np.complex64 else np.float64)
         parts = [draw(key, tuple(size), real, stream) for stream in (0, 1)]
-        # A complex standard normal has variance 1 in all.
+        # The two parts of a complex standard normal have variance 1 together.
         scale = math.sqrt(0.5) if draw is random_bits.normal else 1.0
         return lax.complex(*(part * real.type(scale) for part in parts))
     if not jnp.issubdtype(target, jnp.floating):
@@ -138,7 +138,7 @@ def normal_float_float(
 ) -> jax.Array:
     refuse_generator(generator)
     drawn = _factory(random_bits.normal, key, size, dtype) * std
-    # The mean is that of the real part, and of the imaginary one.
+    # The real and the imaginary part have the same mean.
     return drawn + (mean * (1 + 1j) if drawn.dtype.kind == "c" else mean)
 
 

@@ -1,7 +1,7 @@
-"""A PRNG key and a shape to random bits, uniforms and normals: what the random rules draw from.
+"""Random bits, uniforms and normals from a PRNG key: the source of all random rules.
 
 The generator is Threefry-2x32 with 20 rounds, keyed per op; an element's counter is its linear
-index, so its value depends on nothing but key and place: the same numbers on CPU, GPU and TPU, and
+index, so its value depends on nothing but key and index: the same numbers on CPU, GPU and TPU, and
 on one device or many. Its 32-bit words are those of jax.random.bits. It is written out here in
 plain integer arithmetic, because jax.random rolls the rounds into a loop on CPU, which no consumer
 can fuse with. Measured: dropout of a float32 [32, 64, 12, 12], then 10^6 normals, on two CPU cores
@@ -67,7 +67,7 @@ def uniform(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int
 def fine_uniform(
     key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0
 ) -> jax.Array:
-    """In (0, 1), float32 or float64, with all random bits kept near 0: for logarithms and races."""
+    """In (0, 1), float32 or float64, with full precision near 0: for logarithms."""
     wide = accumulation(dtype)
     drawn, size = (bits64, 64) if wide == np.float64 else (bits, 32)
     unit = drawn(key, shape, stream).astype(wide) * wide.type(2.0**-size)

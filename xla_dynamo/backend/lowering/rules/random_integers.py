@@ -121,7 +121,7 @@ def random_to(key: jax.Array, x: jax.Array, high: int, *, generator: Any = None)
 
 
 def _largest(dtype: np.dtype) -> int:
-    """The end of Tensor.random_: for floats, the last integer before which there are no gaps."""
+    """The upper end of Tensor.random_: for floats, up to where all integers are representable."""
     if dtype == np.bool_:
         return 1
     if jnp.issubdtype(dtype, jnp.floating):
@@ -132,7 +132,7 @@ def _largest(dtype: np.dtype) -> int:
 @lower_random(aten.randperm.default, aten.randperm.generator)
 def randperm(key: jax.Array, n: int, *, generator: Any = None, **_: Any) -> jax.Array:
     refuse_generator(generator)
-    # Two words a place: of a million places, equal ones turn up once in 10^7 draws.
+    # Two words for each element: ties among a million elements occur once in 10^7 draws.
     index = lax.iota(jnp.int32 if n < 2**31 else jnp.int64, n)
     return lax.sort((*random_bits.words(key, (n,)), index), num_keys=2, is_stable=False)[2]
 
@@ -146,7 +146,7 @@ def multinomial(
     *,
     generator: Any = None,
 ) -> jax.Array:
-    """One draw, or draws without replacement, are a race of exponentials; else inverse sampling."""
+    """By exponential races for one draw and for draws without replacement, else by the inverse CDF."""
     refuse_generator(generator)
     wide = dtypes.accumulation(weights.dtype)
     weights = weights.astype(wide)
@@ -169,7 +169,7 @@ def _inverse_cdf(key: jax.Array, weights: jax.Array, num_samples: int) -> jax.Ar
     drawn = random_bits.uniform(key, (rows.shape[0], num_samples), rows.dtype)
     targets = drawn * cumulated[:, -1:]
     found = jax.vmap(lambda cdf, at: jnp.searchsorted(cdf, at, side="right"))(cumulated, targets)
-    # Rounding of the sums may single out a category of weight 0: take the next one that has some.
+    # Rounding may select a category of weight 0: take the next one with a positive weight.
     index = lax.broadcasted_iota(jnp.int32, rows.shape, 1)
     last = jnp.max(jnp.where(rows > 0, index, 0), axis=1, keepdims=True)
     following = lax.cummin(jnp.where(rows > 0, index, last), axis=1, reverse=True)

@@ -1,7 +1,7 @@
-"""Positions among sorted boundaries: searchsorted, bucketize, histc.
+"""Positions in sorted boundaries: searchsorted, bucketize, histc.
 
-Few boundaries are compared with all at once, which XLA fuses into a sum; many are searched by
-bisection (a loop of log2 steps).
+With few boundaries, every value is compared with all of them, which XLA fuses into a sum; many are
+searched by bisection (a loop of log2 steps).
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def bucketize(
 
 @lower(aten.histc.default)
 def histc(x: jax.Array, bins: int = 100, min: float = 0, max: float = 0) -> jax.Array:
-    """Counts of equal bins from min to max; the last bin has both ends, others fall outside."""
+    """Counts in equal bins from min to max, both included; other values are not counted."""
     if x.size == 0:
         return jnp.zeros(bins, x.dtype)
-    # 16-bit floats are binned in float32: eager, in 16 bits, moves values across bin edges.
+    # 16-bit floats are binned in float32; in 16 bits, as in eager, values cross bin edges.
     values = x.reshape(-1).astype(jnp.promote_types(x.dtype, np.float32))
     low, high = jnp.asarray(min, values.dtype), jnp.asarray(max, values.dtype)
     if min == max:

@@ -1,7 +1,7 @@
-"""Parts of a tensor at static places: slices, diagonals, triangles, windows, and writing them.
+"""Reading and writing static parts of a tensor: slices, diagonals, triangles and windows.
 
-Reading is a (strided) XLA slice. Writing back is a dynamic_update_slice at constant places, which
-XLA does in place, or a padded select where there are steps. Nothing here needs a gather except
+Reading is a (strided) XLA slice. Writing is a dynamic_update_slice with constant starts, which XLA
+does in place, or a padded select where there are steps. Nothing here needs a gather except
 overlapping windows and odd strides, whose indices are iotas and never constants.
 """
 
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 def _bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
-    """PyTorch's slice bounds in [0, size]; an end before the start means nothing is taken."""
+    """PyTorch's slice bounds, clamped to [0, size]; an end before the start selects nothing."""
     first, last, _ = slice(start, end).indices(size)
     return first, max(first, last)
 
@@ -127,7 +127,7 @@ def select_backward(gradient: jax.Array, sizes: Sequence[int], dim: int, index: 
 
 @lower(aten.diagonal.default, aten.diagonal_copy.default)
 def diagonal(x: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> jax.Array:
-    """A slice of the flattened matrices, with a step of one row and one column."""
+    """A strided slice of the flattened matrices: each step is one row and one column."""
     x = jnp.moveaxis(x, (dim1, dim2), (-2, -1))
     rows, columns = x.shape[-2:]
     length = _diagonal_length(rows, columns, offset)
@@ -203,7 +203,7 @@ def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
     dim = axis(dim, x.ndim)
     count = (x.shape[dim] - size) // step + 1
     if size <= step:
-        # Windows that do not overlap: cut into steps, take the head of each.
+        # Windows do not overlap: split into steps, and take the first elements of each.
         padding = [(0, 0, 0)] * x.ndim
         padding[dim] = (0, count * step - x.shape[dim], 0)
         whole = lax.pad(x, jnp.zeros((), x.dtype), padding)

@@ -34,7 +34,7 @@ def sort_with_positions(
     if not descending:
         values, order = lax.sort(operands, dimension=dim, num_keys=1)
         return values, order
-    # Negation would leave NaN last. Reversed twice, ties are in their first order again.
+    # Negated keys would leave NaN last. Reversing twice keeps the order of ties.
     flipped = tuple(lax.rev(operand, (dim,)) for operand in operands)
     values, order = lax.sort(flipped, dimension=dim, num_keys=1)
     return lax.rev(values, (dim,)), lax.rev(order, (dim,))
@@ -97,7 +97,7 @@ def kthvalue(
 def _pick(
     x: jax.Array, values: jax.Array, order: jax.Array, dim: int, at: int, keepdim: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """The entries at a static place of sorted values and positions."""
+    """The values and positions at a static index of the sorted ones."""
     pair = (lax.index_in_dim(values, at, dim), lax.index_in_dim(order, at, dim))
     shape = [1 if d == dim else n for d, n in enumerate(x.shape) if keepdim or d != dim]
     return pair[0].reshape(shape), pair[1].reshape(shape)

@@ -1,6 +1,6 @@
 """Special functions: gamma, error and Bessel functions and their inverses, mostly from jax.scipy.
 
-Evaluated like all element-wise maths: integers in the default dtype, 16-bit floats in float32.
+Integers are computed in the default float dtype, 16-bit floats in float32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._promotion import compute
 aten = torch.ops.aten
 
 
-# zeta(k) - 1 for k from 2 on, Riemann's: https://dlmf.nist.gov/25.2.E1.
+# Riemann's zeta(k) - 1 for k = 2, 3, ...: https://dlmf.nist.gov/25.2.E1.
 _ZETA_LESS_1 = (
     *(0.6449340668482264, 0.2020569031595943, 0.08232323371113819, 0.03692775514336993),
     *(0.01734306198444914, 0.008349277381922827, 0.00407735619794434, 0.0020083928260822143),
@@ -37,10 +37,9 @@ _ZETA_LESS_1 = (
 
 
 def _lgamma(x: jax.Array) -> jax.Array:
-    """lax.lgamma is off by its largest terms' rounding near 1 and 2, where lgamma is 0.
+    """lax.lgamma, but near its zeros at 1 and 2, where its terms cancel.
 
-    There: the Taylor series at 2, https://dlmf.nist.gov/5.7.E3,
-    from 1 on by lgamma(x + 1) - log(x).
+    There it is the Taylor series at 2, https://dlmf.nist.gov/5.7.E3, or lgamma(x + 1) - log(x).
     """
     to_one = x < 1.5
     near = (x > 0.5) & (x < 2.5)
@@ -75,12 +74,11 @@ def _entr(x: jax.Array) -> jax.Array:
 
 
 def _spherical_bessel_j0(x: jax.Array) -> jax.Array:
-    # Eager takes six terms of the series below one half, which sin(x)/x matches to rounding.
     return jnp.where(jnp.isinf(x), 0.0, jnp.where(x == 0, 1.0, jnp.sin(x) / x))
 
 
 def _erfcx(x: jax.Array) -> jax.Array:
-    """exp(x ** 2) * erfc(x); jax's is 0 where erfc(x) is below the least normal number."""
+    """exp(x ** 2) * erfc(x); jax's is 0 where erfc(x) underflows."""
     large = jnp.abs(x) > (9.0 if x.dtype == np.float32 else 26.0)
     w = 0.5 / jnp.where(large, x, jnp.inf) ** 2
     # The first terms of the asymptotic series, https://dlmf.nist.gov/7.12.E1.
@@ -113,7 +111,7 @@ _UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
 
 
 def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
-    """Hurwitz's zeta. XLA's is for positive q: terms at negative ones are added one by one."""
+    """Hurwitz's zeta: XLA's for positive q, to which the terms at negative ones are added."""
     x, q = jnp.broadcast_arrays(x, q)
     # Terms more than 1000 below zero are a difference of two zetas of positive arguments.
     skipped = jnp.maximum(jnp.floor(-q) - 1000, 0)
@@ -126,7 +124,7 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
         return jnp.where(q < 0, q + 1, q), jnp.where(q < 0, total + lax.pow(q, -x), total)
 
     positive, total = lax.while_loop(lambda state: jnp.any(state[0] < 0), add_term, (near, far))
-    first_term = (x == jnp.inf) & (q <= 1)  # which is all there is; eager has nan above 1
+    first_term = (x == jnp.inf) & (q <= 1)  # of the series; eager gives nan for q > 1
     value = jnp.where(first_term, lax.pow(q, -x), total + lax.zeta(x, positive))
     pole = (x == 1) | (~(x < 1) & (q <= 0) & (q == jnp.floor(q)))
     undefined = (x < 1) | ((q <= 0) & (x != jnp.floor(x))) | jnp.isnan(x) | jnp.isnan(q)
@@ -136,12 +134,12 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
 def _incomplete_gamma(
     function: Callable[..., jax.Array], first: float, last: float
 ) -> Callable[..., jax.Array]:
-    """`function` of (a, x), which goes from `first` at x = 0 to `last` at infinity."""
+    """`function`, which goes from `first` at x = 0 to `last` at infinity, on all of its domain."""
     side = 1.0 if first > last else -1.0
 
     def share(a: jax.Array, x: jax.Array) -> jax.Array:
         a, x = jnp.broadcast_arrays(a, x)
-        # XLA adds up terms until they vanish: of a large `a`, for ever.
+        # XLA sums a series until its terms vanish, which for a large `a` they never do.
         large = a > 1e4
         one = jnp.ones_like(a)
         result = function(jnp.where(large, one, a), jnp.where(large, one, x))
@@ -154,14 +152,14 @@ def _incomplete_gamma(
     return share
 
 
-# Of eta in powers of mu; of Temme's c_0 and c_1 in powers of eta.
+# The series of eta in powers of mu, and of Temme's c_0 and c_1 in powers of eta.
 _ETA = (1, -1 / 3, 7 / 36, -73 / 540, 1331 / 12960)
 _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600)
 _C1 = (-1 / 540, -1 / 288, 25 / 12096)
 
 
 def _uniform(a: jax.Array, x: jax.Array, side: float) -> jax.Array:
-    """Q(a, x) if `side` is 1, P(a, x) if it is -1, for large `a`: DLMF 8.12, by two terms."""
+    """Q(a, x) (`side` 1) or P(a, x) (`side` -1) for large `a`: two terms of DLMF 8.12."""
     mu = (x - a) / a
     half_square = jnp.where(jnp.abs(mu) < 1e-3, 0, mu - jnp.log1p(mu))
     near = mu * jnp.polyval(jnp.asarray(_ETA[::-1], a.dtype), mu)
@@ -211,7 +209,7 @@ def polygamma(n: int, x: jax.Array) -> jax.Array:
 
 
 def _trigamma(x: jax.Array) -> jax.Array:
-    """zeta(2, x), reflected for x < 1/2, where the series of zeta has no value."""
+    """zeta(2, x), reflected for x < 1/2: the series of zeta does not hold for negative x."""
     reflected = x < 0.5
     value = _zeta(jnp.full_like(x, 2), jnp.where(reflected, 1 - x, x))
     value = jnp.where(x == jnp.inf, 0, value)

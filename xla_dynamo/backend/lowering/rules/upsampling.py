@@ -1,8 +1,8 @@
-"""Nearest-neighbour resizing and its gradients -> broadcasts and window sums, or static gathers.
+"""Nearest-neighbour resizing and its gradients: broadcasts and window sums, or static gathers.
 
-Where an axis grows by a whole factor, each element is broadcast over its copies; the gradient sums
-windows of that size. Any other resizing reads one known element for each output; its gradient
-reads the outputs of each element, as many as the most that one has.
+Where an axis grows by an integer factor, each element is broadcast over its copies; the gradient
+sums windows of that size. Any other resizing gathers one input element for each output; its
+gradient gathers, for each input element, the gradients of all its copies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def upsample_nearest(
     for axis, size in enumerate(output_size):
         scale = scales[axis] if scales else None
         dim = x.ndim - rank + axis
-        sources = _sources(x.shape[dim], size, scale, exact, whole=rank == 2)
+        sources = _sources(x.shape[dim], size, scale, exact, ignores_scale=rank == 2)
         factor = _factor(sources, x.shape[dim])
         if factor == 1:
             continue
@@ -69,7 +69,7 @@ def upsample_nearest_backward(
     dtype, grad = grad.dtype, grad.astype(dtypes.accumulation(grad.dtype))
     sizes = input_size[-rank:]
     sources = [
-        _sources(size, out, scale, exact, whole=True)
+        _sources(size, out, scale, exact, ignores_scale=True)
         for size, out, scale in zip(sizes, output_size, scales or (None,) * rank, strict=True)
     ]
     factors = [_factor(s, size) for s, size in zip(sources, sizes, strict=True)]
@@ -81,14 +81,14 @@ def upsample_nearest_backward(
 
 
 def _sum_of_copies(grad: Array, sources: np.ndarray, size: int, dim: int) -> Array:
-    """For each of `size` elements along `dim`, the sum over its copies, which are neighbours.
+    """For each of `size` elements along `dim`, the sum over its copies, which are adjacent.
 
-    No product with a matrix of zeros and ones: an infinite gradient is of one element alone.
+    This is no product with a matrix of zeros and ones: that would spread infinite gradients.
     """
     counts = np.bincount(sources, minlength=size)
     copies = np.arange(counts.max())
     places = (np.cumsum(counts) - counts)[:, None] + copies
-    taken = jnp.take(grad, places, dim, mode="clip")  # what is beyond is not its own
+    taken = jnp.take(grad, places, dim, mode="clip")  # clipped ones are masked below
     own = (copies < counts[:, None]).reshape(size, -1, *(1,) * (grad.ndim - dim - 1))
     return jnp.where(own, taken, 0).sum(dim + 1)
 
@@ -102,13 +102,15 @@ for _rank in (1, 2, 3):
         lower(_backward)(partial(upsample_nearest_backward, _rank, _exact))
 
 
-def _sources(size: int, out: int, scale: float | None, exact: bool, *, whole: bool) -> np.ndarray:
+def _sources(
+    size: int, out: int, scale: float | None, exact: bool, *, ignores_scale: bool
+) -> np.ndarray:
     """The input element of each output element along one axis, in eager's float32 arithmetic.
 
-    whole: to as many or twice as many elements it is a copy, whatever the scale. Eager's kernels
-    have it so in two dimensions, and in all gradients.
+    ignores_scale: an output of the same or twice the size copies elements, whatever the scale. So
+    do eager's kernels in two dimensions, and all gradients.
     """
-    if whole and not exact and out in (size, 2 * size):
+    if ignores_scale and not exact and out in (size, 2 * size):
         return np.arange(out) // (out // max(size, 1) or 1)
     places = np.arange(out, dtype=np.float32)
     if exact:
@@ -118,7 +120,7 @@ def _sources(size: int, out: int, scale: float | None, exact: bool, *, whole: bo
 
 
 def _factor(sources: np.ndarray, size: int) -> int:
-    """How many copies each element has, if all have the same number in order; else 0."""
+    """The number of copies of each element, if it is the same for all; else 0."""
     factor = len(sources) // max(size, 1)
     same = factor * size == len(sources) and (sources == np.arange(len(sources)) // factor).all()
     return factor if factor and same else 0

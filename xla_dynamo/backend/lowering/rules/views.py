@@ -1,4 +1,4 @@
-"""Shapes: views and their copies, as XLA reshapes, transposes, broadcasts and slices.
+"""Views and their copies: XLA reshapes, transposes, broadcasts and slices.
 
 A graph is functional, so a view is a value like any other, and its `_copy` twin is the same op.
 """
@@ -148,7 +148,7 @@ def copy(x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Arr
 @lower(aten.cat.default)
 def cat(tensors: Sequence[jax.Array], dim: int = 0) -> jax.Array:
     dtype = result_dtype(*tensors)
-    # A tensor of shape [0] fits anywhere, as it once did.
+    # PyTorch skips tensors of shape [0], whatever the other shapes are.
     parts = [part.astype(dtype) for part in tensors if part.shape != (0,)]
     if not parts:
         return jnp.zeros(0, dtype)

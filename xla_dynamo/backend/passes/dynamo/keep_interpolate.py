@@ -3,7 +3,7 @@
 AOTAutograd traces under PyTorch's Python dispatcher, whose kernels for the resizing ops take them
 apart: a bilinear resize becomes four gathers, its gradient four scatters, and images of bytes come
 out one off. `keep_interpolate` exchanges the call for `interpolate`, which calls the aten op
-past those kernels. Private API of torch met here: torch._dispatch.python, torch._C._nn.
+past those kernels.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dispatch.python import enable_python_dispatcher, no_python_dispatcher
 from torch.fx import Graph
 from torch.nn import functional
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from xla_dynamo.backend.graph.edit import exchange_targets
 from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.graph.torch_private import (
+    TorchDispatchMode,
+    enable_python_dispatcher,
+    nn_functions,
+    no_python_dispatcher,
+)
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
@@ -143,10 +147,9 @@ def _whole(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[.
 
 def _calls(op: torch._ops.OpOverload) -> list[Any]:
     """What a program may call to get the aten op."""
-    functions: Any = torch._C._nn  # type: ignore[attr-defined]
     name = op._schema.name.removeprefix("aten::")
     packet = getattr(aten, name)
-    return [packet, packet.default, packet.vec, getattr(functions, name)]
+    return [packet, packet.default, packet.vec, getattr(nn_functions, name)]
 
 
 _REPLACEMENTS: dict[object, Callable[..., Tensor]] = {

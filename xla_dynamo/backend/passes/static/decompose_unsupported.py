@@ -10,7 +10,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -22,6 +22,7 @@ from xla_dynamo.backend.graph import edit, fx, rng_keys
 from xla_dynamo.backend.lowering.bodies import leaf_signature, output_values
 from xla_dynamo.backend.lowering.unsupported import refused_nodes
 from xla_dynamo.backend.passes.contract import Context, WayIn
+from xla_dynamo.bounded import Bounded
 
 from .specialize import drop_identities
 
@@ -100,19 +101,20 @@ def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
 
 
 # A window of a training step holds the same op with the same shapes a dozen times.
-_traces: dict[Hashable, Graph | None] = {}
+_traces: Bounded[Hashable, Graph | None] = Bounded(4096)
 
 
 def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     default = torch.get_default_dtype()
     key = (function, spec, default, tuple(leaf_signature(leaf) for leaf in leaves))
-    if key not in _traces:
+    found: Graph | Literal[False] | None = _traces.get(key, False)
+    if found is False:
         graph = _trace(node, function).graph
         drop_identities(graph)
         constants = any(inner.op == "get_attr" for inner in graph.nodes)
-        _traces[key] = None if constants else graph
-    return _traces[key]
+        found = _traces[key] = None if constants else graph
+    return found
 
 
 def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:

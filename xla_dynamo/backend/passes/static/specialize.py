@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import edit, fx, rng_keys
 from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.graph.torch_private import FakeTensorMode
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten

@@ -34,16 +34,18 @@ def _is_lowered(module: torch.fx.GraphModule) -> bool:
 
 
 def _program(module: torch.fx.GraphModule) -> Run:
-    from xla_dynamo.backend import options
+    from xla_dynamo.backend import options, pipeline
     from xla_dynamo.backend.capture.aot import GraphInfo
     from xla_dynamo.backend.executable.by_shape import make_program
     from xla_dynamo.backend.graph import fx
-    from xla_dynamo.backend.lowering.registry import draws
-    from xla_dynamo.backend.passes.joint import functionalize_rng
+    from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
+    from xla_dynamo.backend.runtime import pjrt
 
-    functionalize_rng.functionalize(module, draws)
+    chosen = options.parse(None, None)
+    target = target_of(chosen, pjrt.default_platform())
+    pipeline.run(Stage.JOINT, module, Context("openxla graph", WayIn.BRIDGE, target))
     names = tuple(node.name for node in fx.placeholders(module.graph))
     results = len(fx.results(module.graph))
     info = GraphInfo("openxla graph", "first call", names, frozenset(), results)
-    run = make_program(module, info, options.parse(None, None))
+    run = make_program(module, info, chosen, WayIn.BRIDGE)
     return lambda *args: run(list(args))

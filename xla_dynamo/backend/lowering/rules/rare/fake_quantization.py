@@ -1,8 +1,7 @@
-"""fake_quantize_*: floats rounded to a grid of integers, and where they lay within its range.
+"""fake_quantize_*: floats rounded to a grid of integers, and a mask of those within its range.
 
-The steps are eager's: a product with the reciprocal of the scale, rounded to even, shifted by the
-zero point and clamped; the result is a float32 product, whatever the dtype. nan goes to the least
-integer.
+The steps are eager's: multiply by the reciprocal of the scale, round half to even, add the zero
+point and clamp; the result is a float32 product, whatever the dtype. NaN becomes the least integer.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ aten = torch.ops.aten
 def fake_quantize(
     x: jax.Array, scale: float, zero_point: int, low: int, high: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns: the floats on the grid, and which of `x` lay within [low, high] after rounding."""
+    """The floats on the grid, and which of `x` are within [low, high] after rounding."""
     return _on_grid(x, jnp.float32(scale), jnp.int64(zero_point), low, high)
 
 

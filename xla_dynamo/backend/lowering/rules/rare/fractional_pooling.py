@@ -1,7 +1,7 @@
-"""Fractional max pooling -> a gather of every window and its first maximum.
+"""Fractional max pooling: a gather of every window, and its first maximum.
 
-The windows of a plane start at places drawn by the caller: one number in [0, 1) for each axis of
-each plane. Starts are computed step by step in the input's dtype: rounding decides where one lies.
+The caller draws one number in [0, 1) for each axis of each plane, from which the starts of the
+windows follow. They are computed in the input's dtype with eager's rounding, which decides them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def fractional_max_pool_backward(
 
 
 def _starts(sample: Array, size: int, out: int, kernel: int) -> Array:
-    """Where the windows of each plane start on one axis: [planes, out]; the last at the end."""
+    """The starts of the windows of each plane on one axis, [planes, out]; the last is at the end."""
     last = size - kernel
     if out == 1:
         return jnp.full((sample.shape[0], 1), last, jnp.int32)

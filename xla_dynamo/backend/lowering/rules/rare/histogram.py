@@ -1,7 +1,7 @@
-"""Histograms with their bin edges, in one dimension or several -> a search and one scatter-add.
+"""Histograms in one dimension or several, and their bin edges: a search and one scatter-add.
 
-A bin has its left edge, the last one both. Edges that are not given lie evenly between the least
-and the greatest value, as from linspace; they are returned, so values are searched among them.
+A bin includes its left edge, the last one both. Edges that are not given are those of linspace
+between the least and the greatest value; as they are returned, values are searched among them.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def bin_edges(
 
 
 def _evenly(low: Array, high: Array, bins: int) -> Array:
-    """linspace to the last bit: a step in the bounds' dtype, multiplied and added in one rounding.
+    """linspace, exact to the last bit, which decides on which side of an edge a value lies.
 
-    The bit decides on which side of an edge a value lies. (In float64 the sum may round twice.)
+    Product and sum are rounded once, as by a fused multiply-add (in float64 perhaps twice).
     """
     step = ((high - low) / jnp.asarray(bins, low.dtype)).astype(np.float64)
     place = jnp.arange(bins + 1)
@@ -99,7 +99,7 @@ def histogramdd(
         inside &= (values >= edges[0]) & (values <= edges[-1])
         places.append(jnp.minimum(searchsorted(edges, values, right=True) - 1, last))
     shape = tuple(edges.shape[0] - 1 for edges in bins)
-    # A place beyond the last bin: dropped. (A negative one would count from the end.)
+    # An index beyond the last bin is dropped; a negative one would count from the end.
     first = jnp.where(inside, places[0], shape[0])
     weights = jnp.ones((), x.dtype) if weight is None else weight.reshape(-1)
     counts = jnp.zeros(shape, x.dtype).at[(first, *places[1:])].add(weights, mode="drop")

@@ -1,8 +1,8 @@
-"""The ops of torch.nn's chunked linear_cross_entropy -> a scan over chunks of the batch.
+"""The ops of torch.nn's chunked linear_cross_entropy: a scan over chunks of the batch.
 
-Logits exist for one chunk at a time. With a reduction, gradients are computed with the loss, as
-PyTorch's autograd expects of the op; they have no elements where they are not asked for. Everything
-is computed in the op's accumulation dtype.
+Logits exist for one chunk at a time. With a reduction, gradients are computed along with the loss,
+as PyTorch's autograd expects of the op; those that are not asked for are empty. Everything is
+computed in the op's accumulation dtype.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _linear(table: Array, bias: Array | None, dtype: Any) -> tuple[Array, Array]
 def _rows(
     target: Array, weight: Array | None, ignore_index: int, dtype: Any
 ) -> tuple[Array, Array]:
-    """Targets within range, and each row's weight: its class's, 0 where it is ignored."""
+    """Targets within range, and the weight of each row: that of its class, 0 if it is ignored."""
     ignored = target == ignore_index
     target = jnp.where(ignored, 0, target)
     scale = jnp.ones((), dtype) if weight is None else weight.astype(dtype)[target]
@@ -117,14 +117,14 @@ def _rows(
 
 
 def _forward(rows: Array, target: Array, table: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Logits of a chunk, the logarithm of their softmax's denominator, and the targets' logits."""
+    """The logits of a chunk, their logsumexp, and the logits of the targets."""
     logits = rows @ table.T + bias
     chosen = jnp.take_along_axis(logits, target[:, None], 1, mode="promise_in_bounds")[:, 0]
     return logits, jax.nn.logsumexp(logits, 1), chosen
 
 
 def _chunks(size: int, *arrays: Array) -> tuple[Array, ...]:
-    """Each array as [chunks, size, ...]; zeros fill the last chunk, whose weight is then 0."""
+    """Each array as [chunks, size, ...]; the last chunk is padded with rows of weight 0."""
     count = -(-arrays[0].shape[0] // size)
 
     def cut(array: Array) -> Array:
@@ -136,7 +136,7 @@ def _chunks(size: int, *arrays: Array) -> tuple[Array, ...]:
 
 
 def _register() -> None:
-    """The ops come with a module of torch 2.13 that torch imports when it first needs them."""
+    """Import the module of torch 2.13 that defines the ops, which torch does lazily."""
     module = "torch.nn.modules.linear_cross_entropy"
     if importlib.util.find_spec(module) is not None:
         importlib.import_module(module)

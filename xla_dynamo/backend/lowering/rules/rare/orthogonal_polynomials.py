@@ -1,7 +1,7 @@
 """Orthogonal polynomials p_n(x) with a tensor of degrees, by their three-term recurrences.
 
-One loop up to the largest degree; each element keeps the value at its own degree. Degrees are
-truncated to integers, negative ones give 0.
+One loop runs up to the largest degree; each element keeps the value at its own. Degrees are
+truncated to integers; negative ones give 0.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _evaluate(
         p, q = following(each, x, p, q), p
         return k + 1, each + 1, p, q, jnp.where(degree == k + 1, p, result)
 
-    # k once more, for each element: XLA divides by a scalar through its reciprocal.
+    # k for each element: XLA divides by a scalar through its rounded reciprocal.
     one = jnp.ones_like(x)
     start = jnp.where(degree == 0, one, jnp.where(degree == 1, first(x), jnp.zeros_like(x)))
     highest = jnp.max(degree, initial=0)

@@ -1,4 +1,4 @@
-"""Poisson, binomial, gamma and Dirichlet draws to jax.random's rejection loops.
+"""Poisson, binomial, gamma and Dirichlet draws by jax.random's rejection loops.
 
 Each element repeats its draw until it is accepted, all elements together in one while loop, so the
 program does not grow with the tensor. A parameter outside the distribution's domain gives NaN (or
@@ -44,7 +44,7 @@ def standard_gamma(key: jax.Array, shape: jax.Array, generator: Any = None) -> j
     refuse_generator(generator)
     wide = dtypes.accumulation(shape.dtype)
     drawn = jax.random.gamma(_typed(key), shape.astype(wide), dtype=wide)
-    # Eager never returns 0, whose logarithm would be lost.
+    # As in eager, never 0, whose logarithm is infinite.
     return jnp.maximum(drawn.astype(shape.dtype), jnp.finfo(shape.dtype).tiny)
 
 

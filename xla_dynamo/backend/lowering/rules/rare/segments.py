@@ -1,8 +1,8 @@
-"""Reductions of consecutive segments, and their gradients -> one scatter into the segments.
+"""Reductions of consecutive segments, and their gradients: one scatter into the segments.
 
-The leading dimensions of `data` are those of `lengths` (or `offsets`) but its last, each row of
-which cuts the next dimension into segments. All rows are numbered through, so that one scatter
-does them all; what lies in no segment is dropped.
+`data` and `lengths` (or `offsets`) share their leading dimensions; each row of `lengths` divides the
+next dimension of `data` into segments. Segments of all rows have consecutive numbers, so that one
+scatter does them all; elements in no segment are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IDENTITY = {"sum": 0, "mean": 0, "prod": 1, "max": -jnp.inf, "min": jnp.inf}
 
 @dataclass(frozen=True)
 class _Segments:
-    """`of`: each element's segment, `lengths`: the segments' sizes; `count`, `rows`: how many."""
+    """The segment `of` each element, the `lengths`, the `count` of segments in a row, the `rows`."""
 
     of: Array
     lengths: Array
@@ -40,7 +40,7 @@ class _Segments:
         return scatter(data, mode="drop")
 
     def spread(self, values: Array) -> Array:
-        """For each element, its segment's row of `values`; 0 for one in no segment."""
+        """For each element, the row of `values` of its segment; 0 if it is in none."""
         return values.at[self.of].get(mode="fill", fill_value=0)
 
 
@@ -89,7 +89,7 @@ def segment_reduce_backward(
     elif reduce in ("max", "min"):
         chosen = jnp.isnan(values) | (values == segments.spread(reduced))
         ties = segments.spread(segments.reduce(chosen.astype(values.dtype), "sum", 0))
-        # Eager divides what several elements share only where it is positive.
+        # Eager divides the gradient among ties only where it is positive.
         gradient = jnp.where(gradient > 0, gradient / jnp.maximum(ties, 1), gradient)
         gradient = jnp.where(chosen, gradient, 0)
     return gradient.reshape(data.shape)
@@ -98,7 +98,7 @@ def segment_reduce_backward(
 def _product_of_others(
     segments: _Segments, values: Array, reduced: Array, initial: float | None
 ) -> Array:
-    """For each element, the product of the others of its segment: no division by 0 or NaN."""
+    """For each element, the product of the others in its segment, without dividing by 0 or NaN."""
     zero, nan = values == 0, jnp.isnan(values)
     regular = jnp.where(zero | nan, 1, values)
     rest = segments.reduce(regular, "prod", 1 if initial is None else initial)
@@ -111,7 +111,7 @@ def _product_of_others(
 
 
 def _segments(data: Array, lengths: Array | None, offsets: Array | None) -> tuple[_Segments, int]:
-    """The segments, and the axis of `data` that they cut."""
+    """The segments, and the axis of `data` that they divide."""
     if lengths is None and offsets is None:
         raise Unsupported(
             "Neither the lengths nor the offsets of the segments are given.",
@@ -134,6 +134,6 @@ def _segments(data: Array, lengths: Array | None, offsets: Array | None) -> tupl
 
 
 def _elements(x: Array, axis: int) -> Array:
-    """`x` as [elements, inner], in the dtype of sums."""
+    """`x` as [elements, inner], in the accumulation dtype."""
     inner = prod(x.shape[axis + 1 :])
     return x.reshape(prod(x.shape[: axis + 1]), inner).astype(dtypes.accumulation(x.dtype))

@@ -1,0 +1,40 @@
+"""The private API of PyTorch that the backend uses, under one name each; seen on torch 2.13.
+
+No other module of the backend names a private module of torch, but for capture.aot (AOTAutograd and
+Dynamo) and runtime.pjrt (DLPack). A release of PyTorch that renames something is met here.
+
+- torch._subclasses: fake tensors, which tell shapes without values
+- torch._decomp: PyTorch's decompositions
+- torch._prims_common: the order in memory that eager's kernels give to results
+- torch._C._nn: functions that torch.nn.functional calls, as Dynamo's graphs name them
+- torch._dispatch, torch.utils._python_dispatch: what takes part in the dispatch of an op
+- torch._inductor.inductor_prims: defines prims.fma
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch._inductor.inductor_prims
+from torch._decomp import core_aten_decompositions as core_aten_decompositions
+from torch._decomp.decompositions import native_batch_norm_helper as native_batch_norm_helper
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
+from torch._prims_common import (
+    compute_elementwise_output_strides as compute_elementwise_output_strides,
+)
+from torch._prims_common import suggest_memory_format as suggest_memory_format
+from torch._subclasses import FakeTensor as FakeTensor
+from torch._subclasses import FakeTensorMode as FakeTensorMode
+from torch.nn import _reduction
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+# The number that aten ops take for reduction="mean", and for the older size_average and reduce.
+reduction_number = _reduction.get_enum
+old_reduction_number = _reduction.legacy_get_enum
+nn_functions: Any = torch._C._nn  # type: ignore[attr-defined]
+no_modes = _disable_current_modes
+# a * b + c, as Dynamo traces add_(other, alpha=...); torch 2.9 has none.
+FMA: tuple[Any, ...] = (torch.ops.prims.fma.default,) if hasattr(torch.ops.prims, "fma") else ()
