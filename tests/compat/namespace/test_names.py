@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 
 import pytest
 
@@ -42,6 +43,18 @@ def test_submodules_are_attributes():
     assert torch_xla.distributed.xla_multiprocessing.spawn is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = torch_xla.nothing
+
+
+def test_modules_exist_once():
+    """State and classes are the same by every name of a module."""
+    for module in BY_MODULE:
+        importlib.import_module(module)
+    assert [name for name in sys.modules if name.startswith("xla_dynamo.compat.torch_xla")] == []
+    from torch_xla.distributed.spmd import xla_sharding
+    from torch_xla.experimental import xla_sharding as earlier
+
+    assert earlier is xla_sharding
+    assert xla_sharding.__spec__.name == "torch_xla.distributed.spmd.xla_sharding"
 
 
 def test_xlac_is_one_module():

@@ -1,12 +1,13 @@
-"""Module names of torch_xla -> the files of this package.
+"""Serve the module names of torch_xla from the files of this package.
 
 One meta-path finder serves `torch_xla.*`, `torch_xla_py.*` (2019) and `_XLAC` from the folder
 `compat`, and the distribution metadata that libraries ask for. Nothing is on sys.path: without the
-finder none of these names exists.
+finder none of these names exists. Modules that torch_xla renamed are aliases of the newer ones.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
@@ -14,7 +15,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,11 +26,33 @@ _HERE = Path(__file__).parents[1]
 _ROOTS = {
     "torch_xla": _HERE / "torch_xla",
     "torch_xla_py": _HERE / "torch_xla_py",
-    "_XLAC": _HERE / "_XLAC",
-    "torch._six": _HERE
-    / "namespace"
-    / "stubs"
-    / "torch_six",  # removed from PyTorch; scripts of 2019 use it
+    "_XLAC": _HERE,
+    # Removed from PyTorch; scripts of 2019 use it.
+    "torch._six": _HERE / "namespace" / "stubs" / "torch_six",
+}
+_CHECKPOINT = "torch_xla.experimental.distributed_checkpoint"
+# Module names that stand for another module, as other versions of torch_xla had them.
+_ALIASES = {
+    "_XLAC": "torch_xla._XLAC",
+    "torch_xla._dynamo.dynamo_bridge": "torch_xla.core.dynamo_bridge",
+    "torch_xla._internal.utils": "torch_xla.core.xla_model",
+    "torch_xla.amp.syncfree.adamw": "torch_xla.amp.syncfree.adam",
+    "torch_xla.debug.metrics": "xla_dynamo.compat.reporting.metrics_report",
+    "torch_xla.experimental.distributed_checkpoint.planners": _CHECKPOINT,
+    "torch_xla.experimental.distributed_checkpoint.util": _CHECKPOINT,
+    "torch_xla.experimental.gru": "torch.nn.modules.rnn",
+    "torch_xla.experimental.tpu": "torch_xla._internal.tpu",
+    "torch_xla.experimental.xla_sharded_tensor": "torch_xla.distributed.spmd.xla_sharded_tensor",
+    "torch_xla.experimental.xla_sharding": "torch_xla.distributed.spmd.xla_sharding",
+    "torch_xla_py.graph_saver": "torch_xla.debug.graph_saver",
+    "torch_xla_py.keyd_queue": "torch_xla.utils.keyd_queue",
+    "torch_xla_py.metrics_saver": "torch_xla.debug.metrics_saver",
+    "torch_xla_py.model_comparator": "torch_xla.debug.model_comparator",
+    "torch_xla_py.parallel_loader": "torch_xla_py.data_parallel",
+    "torch_xla_py.utils": "torch_xla.utils.utils",
+    "torch_xla_py.xla_dist": "torch_xla.distributed.xla_dist",
+    "torch_xla_py.xla_env_vars": "torch_xla.core.xla_env_vars",
+    "torch_xla_py.xla_multiprocessing": "torch_xla.distributed.xla_multiprocessing",
 }
 _METADATA = f"""Metadata-Version: 2.1
 Name: torch_xla
@@ -47,6 +70,8 @@ class Finder(MetaPathFinder):
         place = _place(fullname)
         if place is None:
             return None
+        if fullname in _ALIASES:
+            return importlib.machinery.ModuleSpec(fullname, _Alias())
         package = place / "__init__.py"
         if package.is_file():
             return importlib.util.spec_from_file_location(
@@ -61,6 +86,13 @@ class Finder(MetaPathFinder):
         name = getattr(context, "name", None)
         if name is None or re.sub(r"[-_.]+", "-", name).lower() == "torch-xla":
             yield _Distribution()
+
+
+class _Alias(Loader):
+    """Gives a name of _ALIASES the module that it stands for."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(_ALIASES[module.__name__])
 
 
 class _Distribution(importlib.metadata.Distribution):

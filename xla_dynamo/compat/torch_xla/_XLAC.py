@@ -1,6 +1,6 @@
-"""torch_xla._XLAC, which was a C++ extension: those of its functions that programs call.
+"""torch_xla._XLAC, once a C++ extension: the functions of it that programs call.
 
-Also importable as `_XLAC`. Devices are strings here, "xla:0", or "CPU:0" for the hardware.
+Also importable as `_XLAC`. Devices are strings here: "xla:0", or "CPU:0" for the hardware.
 """
 
 from __future__ import annotations
@@ -16,21 +16,17 @@ from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
 from xla_dynamo.compat.execution import settings, sync
 from xla_dynamo.compat.recording import devices, metrics, seeds, windows
 from xla_dynamo.compat.reporting import ir_text, metrics_report
-from xla_dynamo.compat.reporting.metrics_report import clear_counters as _clear_xla_counters  # noqa: F401
-from xla_dynamo.compat.reporting.metrics_report import clear_metrics as _clear_xla_metrics  # noqa: F401
-from xla_dynamo.compat.reporting.metrics_report import counter_names as _xla_counter_names  # noqa: F401
-from xla_dynamo.compat.reporting.metrics_report import counter_value as _xla_counter_value  # noqa: F401
-from xla_dynamo.compat.reporting.metrics_report import (
-    executed_fallback_ops as _get_executed_fallback_ops,  # noqa: F401
-)
-from xla_dynamo.compat.reporting.metrics_report import metric_data as _xla_metric_data  # noqa: F401
-from xla_dynamo.compat.reporting.metrics_report import metric_names as _xla_metric_names  # noqa: F401
-from xla_dynamo.compat.reporting.metrics_report import metrics_report as _xla_metrics_report  # noqa: F401
 from xla_dynamo.compat.values.values import value_of
 from xla_dynamo.errors import NotAvailable
 
 from .core._transfer import to_cpu, to_device
-from .runtime import get_num_cached_compilation_graph, runtime_device_attributes
+from .experimental.eager import eager_mode, is_eager_mode
+from .runtime import (
+    get_num_cached_compilation_graph,
+    process_count,
+    process_index,
+    runtime_device_attributes,
+)
 from .version import __torch_gitrev__, __version__
 
 Tensors = Sequence[torch.Tensor]
@@ -52,21 +48,13 @@ def _xla_get_devices() -> list[str]:
     return [devices.real(device) for device in devices.devices()]
 
 
-_xla_get_all_devices = _xla_get_devices
-_xla_get_runtime_devices = _xla_get_devices
-_xla_get_all_runtime_devices = _xla_get_devices
+_xla_get_all_devices = _xla_get_runtime_devices = _xla_get_all_runtime_devices = _xla_get_devices
+_xla_num_devices = _xla_num_global_devices = _xla_num_runtime_devices = devices.count
+_xla_get_device_ordinal = devices.index_of
 
 
 def _xla_real_devices(of: Sequence[devices.Named] = ()) -> list[str]:
     return [devices.real(device) for device in of or devices.devices()]
-
-
-def _xla_num_devices() -> int:
-    return devices.count()
-
-
-_xla_num_global_devices = _xla_num_devices
-_xla_num_runtime_devices = _xla_num_devices
 
 
 def _xla_get_default_device() -> str:
@@ -82,10 +70,6 @@ def _xla_set_default_device(device: devices.Named) -> str:
     before = str(devices.default())
     devices.set_default(device)
     return before
-
-
-def _xla_get_device_ordinal(device: devices.Named) -> int:
-    return devices.index_of(device)
 
 
 def _xla_get_device_hw_type(tensor: torch.Tensor) -> str:
@@ -120,16 +104,8 @@ def _xla_get_replication_devices() -> list[str]:
     return []
 
 
-def _xla_get_replication_devices_count() -> int:
-    return 0
-
-
-def _xla_get_num_processes() -> int:
-    return 1
-
-
-def _xla_get_process_index() -> int:
-    return 0
+_xla_get_num_processes = process_count
+_xla_get_replication_devices_count = _xla_get_process_index = process_index
 
 
 def _init_computation_client() -> None:
@@ -173,8 +149,7 @@ def _xla_sync_live_tensors(
     step_barrier.launch(devices.index_of(device or None), wait=wait)
 
 
-def _xla_wait_device_ops(of: Sequence[str] = ()) -> None:
-    step_barrier.wait_for(of)
+_xla_wait_device_ops = step_barrier.wait_for
 
 
 def _xla_warm_up_cache(tensors: Tensors, of: Sequence[str] = ()) -> None:
@@ -221,16 +196,17 @@ def _xla_get_rng_seed(device: devices.Named = "") -> int:
     return seeds.get_state(devices.index_of(device or None))
 
 
-def _short_xla_metrics_report(counters: Sequence[str], names: Sequence[str]) -> str:
-    return metrics_report.short_metrics_report(list(counters), list(names))
-
-
-def _xla_increment_counter(name: str, by: int) -> None:
-    metrics.count(name, by)
-
-
-def _xla_get_num_cached_compilation_graph() -> int:
-    return get_num_cached_compilation_graph()
+_clear_xla_counters = metrics_report.clear_counters
+_clear_xla_metrics = metrics_report.clear_metrics
+_get_executed_fallback_ops = metrics_report.executed_fallback_ops
+_short_xla_metrics_report = metrics_report.short_metrics_report
+_xla_counter_names = metrics_report.counter_names
+_xla_counter_value = metrics_report.counter_value
+_xla_get_num_cached_compilation_graph = get_num_cached_compilation_graph
+_xla_increment_counter = metrics.count
+_xla_metric_data = metrics_report.metric_data
+_xla_metric_names = metrics_report.metric_names
+_xla_metrics_report = metrics_report.metrics_report
 
 
 def _xla_set_mat_mul_precision(precision: str) -> None:
@@ -259,20 +235,10 @@ def _get_ir_debug() -> bool:
     return bool(settings.flag("ir_debug"))
 
 
-def _set_use_eager_mode(enabled: bool) -> None:
-    settings.set_flag("eager", enabled)
-
-
-def _get_use_eager_mode() -> bool:
-    return settings.flag("eager")
-
-
-def _set_allow_execution(allowed: bool) -> None:
-    settings.allow_launches(allowed)
-
-
-def _get_allow_execution() -> bool:
-    return settings.launches_allowed()
+_set_use_eager_mode = eager_mode
+_get_use_eager_mode = is_eager_mode
+_set_allow_execution = settings.allow_launches
+_get_allow_execution = settings.launches_allowed
 
 
 def _set_current_graph_name(name: str) -> None:
@@ -286,29 +252,15 @@ def _get_current_graph_name() -> str:
 # Text of pending programs.
 
 
-def _get_xla_tensors_text(tensors: Tensors) -> str:
-    return ir_text.text(tensors)
-
-
-def _get_xla_tensors_dot(tensors: Tensors) -> str:
-    return ir_text.dot(tensors)
-
-
-def _get_xla_tensors_hlo(tensors: Tensors) -> str:
-    return ir_text.hlo(tensors)
+_get_xla_tensors_text = ir_text.text
+_get_xla_tensors_dot = ir_text.dot
+_get_xla_tensors_hlo = ir_text.hlo
+_get_xla_tensor_debug_info = ir_text.debug_info
+_get_graph_hash = ir_text.graph_hash  # 16 bytes that are equal for equal programs
 
 
 def _get_stablehlo(tensors: Tensors, device: str = "", of: Sequence[str] = (), **_: Any) -> str:
     return ir_text.stablehlo(tensors)
-
-
-def _get_xla_tensor_debug_info(tensor: torch.Tensor) -> str:
-    return ir_text.debug_info(tensor)
-
-
-def _get_graph_hash(tensors: Tensors) -> bytes:
-    """16 bytes that are equal for equal programs."""
-    return ir_text.graph_hash(tensors)
 
 
 def _run_cached_graph(graph_hash: bytes, inputs: Tensors) -> list[torch.Tensor]:

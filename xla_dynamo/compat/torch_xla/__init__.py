@@ -33,19 +33,13 @@ def device(index: int | None = None) -> torch.device:
     return xla_devices.default() if index is None else xla_devices.set_default(index)
 
 
-def devices() -> list[torch.device]:
-    """The devices of this process."""
-    return xla_devices.devices()
+devices = xla_devices.devices
+device_count = xla_devices.count
 
 
 def real_devices() -> list[str]:
     """The names of the hardware: ["CPU:0"]."""
     return [xla_devices.real(device) for device in xla_devices.devices()]
-
-
-def device_count() -> int:
-    """How many devices this process has."""
-    return xla_devices.count()
 
 
 def sync(wait: bool = False, reset_scope: bool = True) -> None:

@@ -1,7 +1,7 @@
-"""torch_xla.runtime: where this process is among the processes and devices of a program.
+"""torch_xla.runtime: the rank of this process, and the devices of the program.
 
-It is the only one: rank 0 of a world of 1, with `local_device_count` devices. Counts of devices are
-of PJRT devices; replicas are what world_size counts.
+There is one process: rank 0 of a world of 1, with `local_device_count` PJRT devices. `world_size`
+counts replicas, not devices.
 """
 
 from __future__ import annotations
@@ -66,63 +66,28 @@ def is_bf16_supported() -> bool:
 
 
 def world_size() -> int:
-    """The number of replicas."""
+    """1: the number of replicas, of processes, and of processes on this host."""
     return 1
+
+
+process_count = local_process_count = world_size
 
 
 def global_ordinal() -> int:
-    """The number of this replica."""
+    """0: the index of this replica, of this process, and of this host."""
     return 0
 
 
-def local_ordinal() -> int:
-    """The number of this replica on its host."""
-    return 0
-
-
-def process_index() -> int:
-    """The number of this process."""
-    return 0
-
-
-def process_count() -> int:
-    """The number of processes."""
-    return 1
-
-
-def local_process_count() -> int:
-    """The number of processes on this host."""
-    return 1
-
-
-def host_index() -> int:
-    """The number of this host."""
-    return 0
+local_ordinal = process_index = host_index = global_ordinal
 
 
 def global_device_count() -> int:
-    """The number of devices of all processes."""
+    """The number of devices; this process has all of them."""
     return devices.count()
 
 
-def local_device_count() -> int:
-    """The number of devices of this host."""
-    return devices.count()
-
-
-def addressable_device_count() -> int:
-    """The number of devices of this process."""
-    return devices.count()
-
-
-def global_runtime_device_count() -> int:
-    """The number of devices of all processes."""
-    return devices.count()
-
-
-def addressable_runtime_device_count() -> int:
-    """The number of devices of this process."""
-    return devices.count()
+local_device_count = addressable_device_count = global_device_count
+global_runtime_device_count = addressable_runtime_device_count = global_device_count
 
 
 def runtime_device_attributes(device: str) -> dict[str, object]:
@@ -146,8 +111,8 @@ def use_spmd(auto: bool | None = False) -> None:
     """
     if devices.count() > 1:
         raise NotAvailable(
-            f"SPMD over {devices.count()} devices is not there yet: run with CPU_NUM_DEVICES=1, or "
-            "without use_spmd()"
+            f"SPMD over {devices.count()} devices is not supported yet: run with "
+            "CPU_NUM_DEVICES=1, or without use_spmd()"
         )
     os.environ["XLA_USE_SPMD"] = "1"
     if auto:

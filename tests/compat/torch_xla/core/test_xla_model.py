@@ -116,7 +116,7 @@ def test_optimizer_step_updates_and_ends_the_step_if_asked(ends):
     xm.mark_step()
     model(torch.ones(1, 3, device=XLA)).sum().backward()
     assert [g.shape for g in xm._fetch_gradients(optimizer)] == [(1, 3)]
-    assert xm.optimizer_step(optimizer, step=ends) is None
+    assert xm.optimizer_step(optimizer, barrier=ends) is None
     assert pending(model.weight) is not ends
     torch.testing.assert_close(model.weight.detach().cpu(), expected)
 

@@ -1,4 +1,4 @@
-"""torch_xla._dynamo.config: switches of its bridge, which have nothing to switch here."""
+"""torch_xla._dynamo.config: switches of its bridge, without effect here."""
 
 from __future__ import annotations
 

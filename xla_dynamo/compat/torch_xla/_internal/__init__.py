@@ -1,4 +1,4 @@
-"""torch_xla._internal: what libraries reach for."""
+"""torch_xla._internal: the private modules that libraries import."""
 
 from __future__ import annotations
 

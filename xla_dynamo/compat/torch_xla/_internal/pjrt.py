@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xla_dynamo.compat.torch_xla.distributed import xla_multiprocessing
+from ..distributed import xla_multiprocessing
 
 
 def spawn(

@@ -1,4 +1,4 @@
-"""torch_xla._internal.tpu: the TPU chips of this host, and its place in a pod: a pod of one."""
+"""torch_xla._internal.tpu: the TPU chips of this host, which is the only one of its pod."""
 
 from __future__ import annotations
 
@@ -48,19 +48,15 @@ def num_logical_cores_per_chip() -> int:
     return 2 if version() < 4 else 1
 
 
-def num_expected_global_devices() -> int:
-    """Devices of the program: this process's."""
-    return num_available_devices()
+num_expected_global_devices = num_available_devices
 
 
 def num_local_processes() -> int:
-    """Processes on this host."""
+    """1: the number of processes on this host, and of hosts in the pod."""
     return 1
 
 
-def num_tpu_workers() -> int:
-    """Hosts of the pod."""
-    return 1
+num_tpu_workers = num_local_processes
 
 
 def process_bounds_size(default: int = 1) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from xla_dynamo.compat.torch_xla import _XLAC
+from .. import _XLAC
 
 __all__ = ["get_mat_mul_precision", "set_mat_mul_precision"]
 

@@ -1,7 +1,7 @@
-"""Collectives and rendezvous among the replicas of a program: here always one, this process.
+"""Collectives and rendezvous among the replicas of a program; here this process is the only one.
 
-What one replica can do gives what torch_xla gives with a world size of 1. What needs a second one
-raises `NotAvailable`.
+They return what torch_xla returns with a world size of 1; those that need a second replica raise
+`NotAvailable`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What training scripts print: rates, and the lines of the scripts of 2019."""
+"""What training scripts print: rates, and the progress lines of the scripts of 2019."""
 
 from __future__ import annotations
 
@@ -46,8 +46,26 @@ class RateTracker:
         return (self._before + self._count) / elapsed if elapsed > 0 else 0.0
 
 
-class TrainStepMetrics:
-    """A line on one training step."""
+class _StepMetrics:
+    """A line of text, and scalars for TensorBoard."""
+
+    def __init__(self, line: str, scalars: dict[str, float], step: int) -> None:
+        self._line = line
+        self._scalars = scalars
+        self._step = step
+
+    def write_summary(self, writer: Any) -> None:
+        """Add the scalars to a TensorBoard writer, if there is one."""
+        if writer:
+            for name, value in self._scalars.items():
+                writer.add_scalar(name, value, self._step)
+
+    def __repr__(self) -> str:
+        return self._line
+
+
+class TrainStepMetrics(_StepMetrics):
+    """The progress line of one training step."""
 
     LOG_FORMAT = (
         "Train Epoch: {epoch} [{samples}/{total} ({percent:.0f}%)]\t"
@@ -65,7 +83,7 @@ class TrainStepMetrics:
         examples_per_sec: float,
         global_step: int,
     ) -> None:
-        self._line = self.LOG_FORMAT.format(
+        line = self.LOG_FORMAT.format(
             epoch=epoch,
             samples=num_cores * (batch_number + 1) * batch_size,
             total=num_batches * batch_size,
@@ -73,21 +91,12 @@ class TrainStepMetrics:
             loss=float(loss),
             rate=examples_per_sec,
         )
-        self._scalars = {"loss": float(loss), "global_step/sec": examples_per_sec / batch_size}
-        self._step = global_step
-
-    def write_summary(self, writer: Any) -> None:
-        """Add the numbers to a TensorBoard writer, if there is one."""
-        if writer:
-            for name, value in self._scalars.items():
-                writer.add_scalar(name, value, self._step)
-
-    def __repr__(self) -> str:
-        return self._line
+        scalars = {"loss": float(loss), "global_step/sec": examples_per_sec / batch_size}
+        super().__init__(line, scalars, global_step)
 
 
-class TestStepMetrics:
-    """A line on the evaluation of an epoch."""
+class TestStepMetrics(_StepMetrics):
+    """The result line of an evaluation."""
 
     __test__ = False  # pytest takes the name for a test
     LOG_FORMAT = (
@@ -98,33 +107,25 @@ class TestStepMetrics:
     def __init__(
         self, loss: Any, correct: int, count: int, examples_per_sec: float, global_step: int
     ) -> None:
-        self._accuracy = 100.0 * correct / count
-        self._step = global_step
-        self._line = self.LOG_FORMAT.format(
+        accuracy = 100.0 * correct / count
+        line = self.LOG_FORMAT.format(
             loss=float(loss),
             correct=correct,
             count=count,
-            accuracy=self._accuracy,
+            accuracy=accuracy,
             rate=examples_per_sec,
         )
-
-    def write_summary(self, writer: Any) -> None:
-        """Add the accuracy to a TensorBoard writer, if there is one."""
-        if writer:
-            writer.add_scalar("accuracy", self._accuracy, self._step)
-
-    def __repr__(self) -> str:
-        return self._line
+        super().__init__(line, {"accuracy": accuracy}, global_step)
 
 
 def get_log_fn(
     logdir: str | None = None, custom_log_fn: Callable[[Any], Any] = print
 ) -> Callable[[Any], None]:
     """A function that prints its argument, and writes step metrics to TensorBoard in `logdir`."""
-    writer = _summary_writer(logdir) if logdir else None
+    writer = summary_writer(logdir) if logdir else None
 
     def log(result: Any) -> None:
-        if isinstance(result, (TrainStepMetrics, TestStepMetrics)):
+        if isinstance(result, _StepMetrics):
             result.write_summary(writer)
             result = str(result)
         custom_log_fn(result)
@@ -132,7 +133,12 @@ def get_log_fn(
     return log
 
 
-def _summary_writer(logdir: str) -> Any:
+def summary_writer(logdir: str) -> Any:
+    """A TensorBoard writer for a folder.
+
+    Raises:
+        ImportError: neither tensorboardX nor tensorboard is installed.
+    """
     try:
         from tensorboardX import SummaryWriter  # type: ignore[import-not-found]
     except ImportError:

@@ -1,8 +1,7 @@
-"""Tensors inside nested containers: to the CPU, to the device, into files."""
+"""Move the tensors inside nested containers to the CPU, to a device, or into files."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ import torch
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.recording import devices
 
+from ..utils.nested import for_each_instance, for_each_instance_rewrite
+
 Select = Callable[[Any], bool]
 Convert = Callable[[list[Any]], Sequence[Any]]
 
@@ -18,7 +19,7 @@ Convert = Callable[[list[Any]], Sequence[Any]]
 class ToXlaTensorArena:
     """Replaces what `select_fn` accepts in nested lists, tuples, sets and dicts.
 
-    All of it is converted by one call of `convert_fn`: list in, list of the same length out.
+    One call of `convert_fn` converts all of it: it takes a list and returns one of equal length.
     """
 
     def __init__(self, convert_fn: Convert, select_fn: Select) -> None:
@@ -27,33 +28,12 @@ class ToXlaTensorArena:
 
     def transform(self, inputs: Any) -> Any:
         """A copy of `inputs` with converted tensors; what is shared inside it stays shared."""
-        found: dict[int, Any] = {}
-        self._collect(inputs, found)
-        converted = self._convert(list(found.values())) if found else []
-        return self._replace(inputs, dict(zip(found, converted, strict=True)))
-
-    def _collect(self, value: Any, found: dict[int, Any]) -> None:
-        if self._select(value):
-            found[id(value)] = value
-        elif isinstance(value, dict):
-            for item in value.items():
-                self._collect(item, found)
-        elif isinstance(value, (list, tuple, set)):
-            for item in value:
-                self._collect(item, found)
-
-    def _replace(self, value: Any, by: dict[int, Any]) -> Any:
-        if id(value) in by:
-            return by[id(value)]
-        if isinstance(value, dict):
-            made = copy.copy(value)  # keeps the type, and the `_metadata` of a state_dict
-            made.clear()
-            made.update({self._replace(k, by): self._replace(v, by) for k, v in value.items()})
-            return made
-        if isinstance(value, (list, tuple, set)):
-            items = [self._replace(item, by) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        return value
+        found: list[Any] = []
+        for_each_instance(inputs, self._select, found.append, objects=False)
+        converted = iter(self._convert(found) if found else [])
+        return for_each_instance_rewrite(
+            inputs, self._select, lambda _: next(converted), objects=False
+        )
 
 
 def is_xla_tensor(tensor: torch.Tensor) -> bool:

@@ -1,7 +1,7 @@
-"""torch_xla.core.xla_model, of every generation: devices, the barrier, collectives, saving.
+"""torch_xla.core.xla_model of every release: devices, the barrier, collectives, saving.
 
-Names that later versions deprecated or removed work silently. This process is the only replica:
-ordinal 0 of 1.
+Names that later releases deprecated or removed work without a warning. This process is the only
+replica: ordinal 0 of 1.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ from ._transfer import to_cpu as _maybe_convert_to_cpu  # noqa: F401
 from ._transfer import to_device as send_cpu_data_to_device  # noqa: F401
 
 Device = devices.Named
+_run_step_closures = step_barrier.run_closures
+_xla_real_device = devices.real
 
 
 def xla_device(n: int | None = None, devkind: Any = None) -> torch.device:
@@ -132,13 +134,11 @@ def xrt_world_size(defval: int = 1) -> int:
 
 
 def get_ordinal(defval: int = 0) -> int:
-    """The number of this replica."""
+    """0: the index of this replica, and its index on this host."""
     return 0
 
 
-def get_local_ordinal(defval: int = 0) -> int:
-    """The number of this replica on its host."""
-    return 0
+get_local_ordinal = get_ordinal
 
 
 def is_master_ordinal(local: bool = True) -> bool:
@@ -165,10 +165,6 @@ def add_step_closure(
 ) -> None:
     """Call closure(*args) after the next barrier; with run_async, in a worker thread."""
     step_barrier.add_closure(lambda: closure(*args), asynchronous=run_async)
-
-
-def _run_step_closures() -> None:
-    step_barrier.run_closures()
 
 
 def wait_device_ops(devices: Sequence[Device] = ()) -> None:
@@ -206,14 +202,8 @@ def check_view_sharing(obj: Any) -> None:
     ToXlaTensorArena(check, lambda v: type(v) is torch.Tensor).transform(obj)
 
 
-def get_stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
-    """The StableHLO text of the pending program that computes `tensors` (default: everything)."""
-    return ir_text.stablehlo(tensors)
-
-
-def get_stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
-    """`get_stablehlo` as MLIR bytecode."""
-    return ir_text.stablehlo_bytecode(tensors)
+get_stablehlo = ir_text.stablehlo
+get_stablehlo_bytecode = ir_text.stablehlo_bytecode
 
 
 def set_rng_state(seed: int, device: Device | None = None) -> None:
@@ -240,10 +230,6 @@ def fork_rng(device: Device | None = None, enabled: bool = True) -> Iterator[Non
 def get_memory_info(device: Device | None = None) -> dict[str, int]:
     """Bytes in use, their limit and peak on a device, by the names of every version."""
     return memory_info.info(devices.index_of(device))
-
-
-def _xla_real_device(device: Device) -> str:
-    return devices.real(device)
 
 
 def _get_all_reduce_token() -> tuple[None, None]:

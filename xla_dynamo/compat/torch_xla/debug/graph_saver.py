@@ -1,4 +1,4 @@
-"""torch_xla.debug.graph_saver: what is pending for some tensors -> a numbered file."""
+"""torch_xla.debug.graph_saver: write the pending program of some tensors to a numbered file."""
 
 from __future__ import annotations
 

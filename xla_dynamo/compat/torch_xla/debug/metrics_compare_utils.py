@@ -1,4 +1,4 @@
-"""Metrics reports -> numbers by name; a report against earlier ones -> what got worse.
+"""Parse metrics reports into numbers by name, and say what got worse since earlier reports.
 
 "Metric: CompileTime ... Accumulator: 362ms209.245us"  ->  {"CompileTime__Accumulator_sec": 0.36}
 """
@@ -18,20 +18,11 @@ _METRIC = re.compile(
 )
 _COUNTER = re.compile(r"Counter: (\S+)\s+Value: (\d+)")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([a-zA-Z]+)")
-# Unit -> (factor, name of the sum).
-_UNITS = {
-    "d": (86_400.0, "sec"),
-    "h": (3_600.0, "sec"),
-    "m": (60.0, "sec"),
-    "s": (1.0, "sec"),
-    "ms": (1e-3, "sec"),
-    "us": (1e-6, "sec"),
-    "PB": (1e9, "mb"),
-    "TB": (1e6, "mb"),
-    "GB": (1e3, "mb"),
-    "MB": (1.0, "mb"),
-    "KB": (1e-3, "mb"),
-    "B": (1e-6, "mb"),
+# By unit: what it is in seconds or megabytes, and the name of the sum.
+_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
+_MEGABYTES = {"PB": 1e9, "TB": 1e6, "GB": 1e3, "MB": 1.0, "KB": 1e-3, "B": 1e-6}
+_UNITS = {unit: (factor, "sec") for unit, factor in _SECONDS.items()} | {
+    unit: (factor, "mb") for unit, factor in _MEGABYTES.items()
 }
 _DEFAULT = {"base_expression": "v <= v_mean + (v_stddev * 2.0)"}
 

@@ -1,4 +1,4 @@
-"""torch_xla.debug.model_comparator: tensors saved by name in two runs -> where they differ.
+"""torch_xla.debug.model_comparator: save tensors by name in two runs, and see where they differ.
 
 configure("/tmp/run"); save("logits", y, step=3)  ->  /tmp/run/step-3/logits.0
 """

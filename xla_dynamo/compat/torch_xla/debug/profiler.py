@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import functools
 import os
 import sys
 import threading
@@ -203,15 +202,12 @@ class StepTrace(Trace):
 def trace_me(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: calls of the function are regions called `scope`."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with Trace(scope):
-                return function(*args, **kwargs)
+    @contextlib.contextmanager
+    def region() -> Iterator[None]:
+        with Trace(scope):
+            yield
 
-        return call
-
-    return decorate
+    return region()  # a decorator, which makes a new region for each call
 
 
 @contextlib.contextmanager

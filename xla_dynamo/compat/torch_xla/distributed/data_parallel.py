@@ -1,7 +1,7 @@
-"""A model and a loop function -> the loop run in one thread for each device.
+"""Data parallelism in one process: a loop function runs in a thread for each device.
 
-Every thread has a copy of the model and every n-th batch; xm.optimizer_step averages gradients over
-the threads.
+Each thread has a copy of the model and every n-th batch; xm.optimizer_step averages the gradients
+over the threads.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.recording.replicas import Replicas
-from xla_dynamo.compat.torch_xla.core import xla_model as xm
 
+from ..core import xla_model as xm
 from .loop_target import nested_target
 from .parallel_loader import ParallelLoader, PerDeviceLoader
 

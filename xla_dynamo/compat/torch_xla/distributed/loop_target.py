@@ -1,8 +1,8 @@
-"""A loop function's source -> how it unpacks the items of its loader.
+"""Tell from the source of a loop function how it unpacks the items of its loader.
 
 Loaders gave `(i, batch)` until October 2019 and `batch` since, and scripts of both kinds import the
-same module names. A loop `for _, (data, target) in loader` wants the former, `for data, target in
-loader` the latter, and `enumerate(loader)` too.
+same modules. A loop `for _, (data, target) in loader` expects the former; `for data, target in
+loader` and `enumerate(loader)` expect the latter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A loader of CPU batches -> batches on xla devices, read and uploaded ahead by threads.
+"""Loaders of batches on xla devices: threads read and upload CPU batches ahead of the script.
 
     loader -> one reading thread -> a queue for each device -> upload threads -> a queue -> next()
 

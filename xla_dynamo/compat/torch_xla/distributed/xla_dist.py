@@ -6,10 +6,6 @@ from typing import Any
 
 from xla_dynamo.errors import NotAvailable
 
-_INSTEAD = (
-    "xla_dist starts a script on every host of a TPU pod; here it runs on one: start it there"
-)
-
 
 def main(*args: Any, **kwargs: Any) -> None:
     """Launch on a pod.
@@ -17,7 +13,9 @@ def main(*args: Any, **kwargs: Any) -> None:
     Raises:
         NotAvailable: always.
     """
-    raise NotAvailable(_INSTEAD)
+    raise NotAvailable(
+        "xla_dist starts a script on every host of a TPU pod; here it runs on one: start it there"
+    )
 
 
 def get_args_parser() -> Any:
@@ -39,13 +37,7 @@ def get_args_parser() -> Any:
     return parser
 
 
-def resolve_and_execute(args: Any) -> None:
-    """Launch on a pod.
-
-    Raises:
-        NotAvailable: always.
-    """
-    main(args)
+resolve_and_execute = main
 
 
 class DistributedExecutor:

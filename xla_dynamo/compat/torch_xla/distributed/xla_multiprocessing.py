@@ -1,7 +1,7 @@
-"""xmp.spawn: a script's function for each replica -> called here, as replica 0 of 1.
+"""xmp.spawn calls the script's function in this process, as replica 0 of 1.
 
 A process has one replica, so nothing is spawned: any `nprocs` and `start_method` are accepted, and
-a script that asks for more than one replica is told so once.
+a script that asks for more than one replica gets one message about it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""assume_pure: functions whose recording could be reused; repeated windows are matched anyway."""
+"""assume_pure promises that a function may be traced once; repeated traces are matched anyway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Being told when a tensor is computed."""
+"""Callbacks and events for when a tensor is computed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Attention by torch_xla's names for its TPU kernels, as ordinary ops that XLA fuses."""
+"""The attention functions of torch_xla's TPU kernels, as ordinary ops that XLA fuses."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -77,12 +76,16 @@ def paged_attention(
         return rows.repeat_interleave(heads // pages.shape[0], 1)
 
     keys, values = gather(k_pages), gather(v_pages)
-    scores = torch.einsum("bhd,bhld->bhl", q, keys)
-    if attn_logits_soft_cap is not None:
-        scores = attn_logits_soft_cap * torch.tanh(scores / attn_logits_soft_cap)
     inside = torch.arange(keys.shape[2], device=q.device) < lengths[:, None]
-    scores = scores.masked_fill(~inside[:, None], torch.finfo(scores.dtype).min)
-    return torch.einsum("bhl,bhld->bhd", scores.softmax(-1), values)
+    scores = torch.einsum("bhd,bhld->bhl", q, keys)
+    weights = softmax(scores, inside[:, None], attn_logits_soft_cap)
+    return torch.einsum("bhl,bhld->bhd", weights, values)
+
+
+def softmax(scores: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """Attention weights where `allowed`; with `cap`, scores are first bent into (-cap, cap)."""
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
 
 
 def jax_import_guard() -> None:
@@ -96,11 +99,7 @@ def requires_jax(function: Any) -> Any:
 
 def make_kernel_from_pallas(kernel: Any, output_shape_dtype_fn: Any) -> Any:
     """A Pallas kernel as a function of xla tensors."""
-    return functools.partial(_call, xla_builder, kernel)
-
-
-def _call(builder: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-    return builder.call_jax(kernel, args, kwargs)
+    return lambda *args, **kwargs: xla_builder.call_jax(kernel, args, kwargs)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""torch_xla.experimental.eager: ops run one by one; here the switch is only remembered.
+"""torch_xla.experimental.eager: the switch to run ops one by one; here it is stored, and no more.
 
-Lazy recording computes the same values, and says what is slow about a program.
+Lazy recording computes the same values, and reports what makes a program slow.
 """
 
 from __future__ import annotations

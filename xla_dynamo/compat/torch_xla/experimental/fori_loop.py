@@ -1,4 +1,4 @@
-"""Loops whose length the host knows: it reads the condition."""
+"""Loops that run on the host, which reads their condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composites: marks around a pattern for a compiler that knows it; programs here carry none."""
+"""Composites: marks around a pattern for a compiler that knows it. Programs here carry no marks."""
 
 from __future__ import annotations
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from xla_dynamo.compat.torch_xla.distributed import xla_backend as xla_backend
+from ..distributed import xla_backend as xla_backend

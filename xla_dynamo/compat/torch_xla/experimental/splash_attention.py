@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from .custom_kernel import softmax
+
 
 @dataclass
 class SplashAttentionConfig:
-    """Sizes for the TPU kernel, which nothing here needs, and the window, which is honoured."""
+    """Block sizes of the TPU kernel, without effect here, and the sliding window, which has one."""
 
     sa_block_q: int = 2048
     sa_block_kv: int = 2048
@@ -56,14 +58,12 @@ def splash_attention(
     repeat = q.shape[1] // k.shape[1]
     keys, values = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
     scores = torch.einsum("bhqd,bhkd->bhqk", q, keys)
-    if attn_logits_soft_cap is not None:
-        scores = attn_logits_soft_cap * torch.tanh(scores / attn_logits_soft_cap)
     allowed = _allowed(q.shape[2], k.shape[2], q.device, causal, settings)
     if decoder_segment_ids is not None:
         ids = decoder_segment_ids
         allowed = allowed & (ids[:, None, :, None] == ids[:, None, None, :])
-    scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-    return torch.einsum("bhqk,bhkd->bhqd", scores.softmax(-1), values)
+    weights = softmax(scores, allowed, attn_logits_soft_cap)
+    return torch.einsum("bhqk,bhkd->bhqd", weights, values)
 
 
 def _allowed(

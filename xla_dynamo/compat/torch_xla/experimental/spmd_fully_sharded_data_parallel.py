@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.torch_xla.distributed.fsdp import wrap
-from xla_dynamo.compat.torch_xla.distributed.fsdp.xla_fully_sharded_data_parallel import (
+from ..distributed.fsdp import wrap
+from ..distributed.fsdp.xla_fully_sharded_data_parallel import (
     XlaFullyShardedDataParallel,
 )
-from xla_dynamo.compat.torch_xla.distributed.spmd import xla_sharding
+from ..distributed.spmd import xla_sharding
 
 
 class SpmdFullyShardedDataParallel(XlaFullyShardedDataParallel):

@@ -1,4 +1,4 @@
-"""torch_xla.test: what official example scripts print."""
+"""torch_xla.test: helpers of the official example scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch_xla's own training scripts print and log."""
+"""Helpers that torch_xla's own training scripts print and log with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from xla_dynamo.compat.torch_xla import runtime as xr
-from xla_dynamo.compat.torch_xla.debug import metrics as met
-from xla_dynamo.compat.torch_xla.debug import metrics_compare_utils as mcu
+from xla_dynamo.compat.reporting import metrics_report
+
+from .. import runtime as xr
+from ..core._reporting import summary_writer
+from ..debug import metrics_compare_utils as mcu
 
 
 def mp_test(func: Callable[..., Any]) -> Callable[..., int | None]:
@@ -96,14 +98,7 @@ def get_summary_writer(logdir: str | None) -> Any:
     """
     if not logdir:
         return None
-    try:
-        from tensorboardX import SummaryWriter  # type: ignore[import-not-found]
-
-        writer = SummaryWriter(log_dir=logdir)
-    except ImportError:
-        from torch.utils.tensorboard import SummaryWriter
-
-        writer = SummaryWriter(log_dir=logdir)
+    writer = summary_writer(logdir)
     write_to_summary(writer, 0, dict_to_write={"TensorboardStartTimestamp": time.time()})
     return writer
 
@@ -119,7 +114,7 @@ def write_to_summary(
         return
     values = dict(dict_to_write or {})
     if write_xla_metrics:
-        metrics = mcu.parse_metrics_report(met.metrics_report())
+        metrics = mcu.parse_metrics_report(metrics_report.metrics_report())
         fallbacks = [value for name, value in metrics.items() if name.startswith("aten::")]
         values |= {**metrics, "aten_ops_sum": sum(fallbacks)}
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""alias_with_buffer_donor_config: accepted; updated tensors take over their old buffers anyway."""
+"""alias_with_buffer_donor_config: has no effect; updated tensors reuse their old buffers anyway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slow dataset -> one whose samples are kept in files, loaded from there ever after."""
+"""A dataset that stores the samples of a slow one in files, and loads them from there."""
 
 from __future__ import annotations
 
@@ -44,16 +44,9 @@ class CachedDataset(Dataset[Any]):
             self._max_files_per_folder = stored["max_files_per_folder"]
             return
         self._count = len(data_set)
-        buffer = io.BytesIO()
-        torch.save(
-            {
-                "count": self._count,
-                "compress": compress,
-                "max_files_per_folder": max_files_per_folder,
-            },
-            buffer,
-        )
-        gcsfs.generic_write(buffer.getvalue(), meta, makedirs=True)
+        stored = {"count": self._count, "compress": compress}
+        stored["max_files_per_folder"] = max_files_per_folder
+        gcsfs.generic_write(_bytes(stored), meta, makedirs=True)
 
     def __len__(self) -> int:
         return self._count
@@ -65,9 +58,7 @@ class CachedDataset(Dataset[Any]):
         if self._data_set is None or os.path.exists(path):
             return self._load(path)
         sample = self._data_set[index]
-        buffer = io.BytesIO()
-        torch.save(sample, buffer)
-        data = buffer.getvalue()
+        data = _bytes(sample)
         gcsfs.generic_write(gzip.compress(data) if self._compress else data, path, makedirs=True)
         return sample
 
@@ -77,10 +68,15 @@ class CachedDataset(Dataset[Any]):
         return torch.load(io.BytesIO(data), weights_only=False)
 
     def _file(self, index: int) -> str:
-        folder = str(index // self._max_files_per_folder)
-        return os.path.join(self._path, folder, str(index))
+        return os.path.join(self._path, str(index // self._max_files_per_folder), str(index))
 
     def warmup(self) -> None:
         """Store every sample."""
         for index in range(self._count):
             self[index]
+
+
+def _bytes(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()

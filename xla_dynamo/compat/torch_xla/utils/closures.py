@@ -1,4 +1,4 @@
-"""Step closures -> run at once, or in order by a worker thread."""
+"""Run step closures at once, or in order in a worker thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""xla tensors <-> other libraries, through DLPack. A copy on the CPU is what is exchanged."""
+"""Exchange xla tensors with other libraries through DLPack, as copies on the CPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Files by path: local ones here; `gs://` paths say which package to use.
+"""Local files by path; for `gs://` paths the error says which package to use.
 
-torch_xla 1.x read Google Cloud Storage through TensorFlow's file system. There is none here.
+torch_xla 1.x read Google Cloud Storage through TensorFlow's file system, which is not here.
 """
 
 from __future__ import annotations
@@ -87,14 +87,7 @@ def write(path: str, content: str | bytes) -> None:
         file.write(data)
 
 
-def generic_open(path: str, mode: str = "r", encoding: str | None = None) -> Any:
-    """`open`."""
-    return open(path, mode, encoding)
-
-
-def generic_read(path: str) -> bytes:
-    """`read`."""
-    return read(path)
+generic_open, generic_read = open, read
 
 
 def generic_write(

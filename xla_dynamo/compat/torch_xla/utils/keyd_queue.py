@@ -1,4 +1,4 @@
-"""Bounded queues between the threads of a data loader, which can be closed from either end."""
+"""Bounded queues between the threads of a data loader; either end can close them."""
 
 from __future__ import annotations
 

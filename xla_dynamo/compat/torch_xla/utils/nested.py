@@ -1,7 +1,8 @@
-"""Nested data -> the same structure with some of its parts replaced.
+"""Visit or replace parts of nested data, as torch.utils._pytree does, but also inside objects.
 
-Structure is kept: dicts (also of subclasses), lists, tuples, named tuples, sets, and objects by
-their attributes. A part that occurs twice is replaced once, so that sharing and cycles survive.
+Parts are those of dicts (also of subclasses), lists, tuples, named tuples, sets, and, unless
+`objects` is False, attributes of objects. A part that occurs twice is replaced once: shared parts
+stay shared, and cycles stay cycles.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class DataWrapper:
         raise NotImplementedError("The method is missing an implementation")
 
 
-def for_each_instance(value: Any, select_fn: Select, fn: Callable[[Any], Any]) -> None:
+def for_each_instance(
+    value: Any, select_fn: Select, fn: Callable[[Any], Any], *, objects: bool = True
+) -> None:
     """Call `fn` on each part of `value` that `select_fn` picks, once each."""
     seen: dict[int, Any] = {}  # the parts too: an id is good while its object lives
 
@@ -41,22 +44,22 @@ def for_each_instance(value: Any, select_fn: Select, fn: Callable[[Any], Any]) -
         if select_fn(part):
             fn(part)
         else:
-            for inner in _parts(part):
+            for inner in _parts(part, objects):
                 visit(inner)
 
     visit(value)
 
 
-def _parts(value: Any) -> Iterator[Any]:
+def _parts(value: Any, objects: bool) -> Iterator[Any]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield key
             yield item
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from value
-    elif isinstance(value, DataWrapper):
+    elif objects and isinstance(value, DataWrapper):
         yield from value.get_tensors()
-    elif _has_attributes(value):
+    elif objects and _has_attributes(value):
         yield from list(vars(value).values())
 
 
@@ -64,14 +67,17 @@ def _has_attributes(value: Any) -> bool:
     return not isinstance(value, _OPAQUE) and not callable(value) and hasattr(value, "__dict__")
 
 
-def for_each_instance_rewrite(value: Any, select_fn: Select, fn: Callable[[Any], Any]) -> Any:
+def for_each_instance_rewrite(
+    value: Any, select_fn: Select, fn: Callable[[Any], Any], *, objects: bool = True
+) -> Any:
     """A copy of `value` with `fn(part)` for each part that `select_fn` picks."""
-    return _Rewriter(select_fn, fn).rewrite(value)
+    return _Rewriter(select_fn, fn, objects).rewrite(value)
 
 
 class _Rewriter:
-    def __init__(self, select: Select, replace: Callable[[Any], Any]) -> None:
+    def __init__(self, select: Select, replace: Callable[[Any], Any], objects: bool) -> None:
         self._select = select
+        self._objects = objects
         self._replace = replace
         self._done: dict[int, tuple[Any, Any]] = {}  # id -> the part (kept alive), its replacement
 
@@ -84,6 +90,8 @@ class _Rewriter:
             return self._mapping(value)
         if isinstance(value, (list, tuple, set, frozenset)):
             return self._sequence(value)
+        if not self._objects:
+            return value
         if isinstance(value, DataWrapper):
             tensors = [self.rewrite(tensor) for tensor in value.get_tensors()]
             return self._keep(value, value.from_tensors(tensors))

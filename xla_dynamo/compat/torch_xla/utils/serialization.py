@@ -1,4 +1,4 @@
-"""Big checkpoints -> a small file, and a folder with one file for each tensor.
+"""Save big checkpoints as a small file and a folder with one file for each tensor.
 
     path            what was saved, with TensorReference(i) for tensor i
     path.tensors/   tensor_0.pt, tensor_1.pt, ...
@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.torch_xla.core import xla_model as xm
-
+from ..core import xla_model as xm
 from .nested import for_each_instance_rewrite
 
 

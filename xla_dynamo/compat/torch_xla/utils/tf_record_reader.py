@@ -1,7 +1,7 @@
-"""TFRecord files of tf.train.Example -> dicts of tensors, without TensorFlow.
+"""Read TFRecord files of tf.train.Example into dicts of tensors, without TensorFlow.
 
-A record is: length (uint64), CRC of it (uint32), the bytes, CRC of them (uint32), little endian.
-An Example is a protocol buffer; the few field numbers that it takes are below.
+A record is its length (uint64), the CRC of the length (uint32), the bytes, and their CRC (uint32),
+all little endian. An Example is a protocol buffer; the field numbers are given below.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import socket
@@ -21,33 +22,38 @@ T = TypeVar("T")
 Print = Callable[..., Any]
 
 
-class SampleGenerator:
-    """The same `data`, `sample_count` times, each time it is iterated: a loader of fake data."""
+class _Repeated:
+    """An iterator over `count` items; iter() starts a new one."""
 
-    def __init__(self, data: Any, sample_count: int) -> None:
-        self._data = data
-        self._sample_count = sample_count
-        self._count = 0
-
-    def __iter__(self) -> SampleGenerator:
-        return SampleGenerator(self._data, self._sample_count)
+    def __init__(self, make: Callable[[], Any], count: int) -> None:
+        self._make = make
+        self._count = count
+        self._left = count
 
     def __len__(self) -> int:
-        return self._sample_count
+        return self._count
+
+    def __iter__(self) -> _Repeated:
+        return _Repeated(self._make, self._count)
 
     def __next__(self) -> Any:
-        return self.next()
-
-    def next(self) -> Any:
-        """The data, or StopIteration."""
-        if self._count >= self._sample_count:
+        if self._left <= 0:
             raise StopIteration
-        self._count += 1
-        return self._data
+        self._left -= 1
+        return self._make()
+
+    next = __next__
 
 
-class FnDataGenerator:
-    """`count` pairs (x, func(x)) with x = gen_tensor(batch_size, *dims), anew at each iteration."""
+class SampleGenerator(_Repeated):
+    """A loader of fake data: `data`, `sample_count` times."""
+
+    def __init__(self, data: Any, sample_count: int) -> None:
+        super().__init__(lambda: data, sample_count)
+
+
+class FnDataGenerator(_Repeated):
+    """`count` pairs (x, func(x)), with x = gen_tensor(batch_size, *dims)."""
 
     def __init__(
         self,
@@ -57,31 +63,11 @@ class FnDataGenerator:
         dims: Any = None,
         count: int = 1,
     ) -> None:
-        self._func = func
-        self._batch_size = batch_size
-        self._gen_tensor = gen_tensor
-        self._dims = list(dims) if dims else [1]
-        self._count = count
-        self._emitted = 0
+        def pair() -> tuple[Any, Any]:
+            data = gen_tensor(batch_size, *(dims or [1]))
+            return data, func(data)
 
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> FnDataGenerator:
-        return FnDataGenerator(
-            self._func, self._batch_size, self._gen_tensor, self._dims, self._count
-        )
-
-    def __next__(self) -> tuple[Any, Any]:
-        return self.next()
-
-    def next(self) -> tuple[Any, Any]:
-        """The next pair, or StopIteration."""
-        if self._emitted >= self._count:
-            raise StopIteration
-        self._emitted += 1
-        data = self._gen_tensor(self._batch_size, *self._dims)
-        return data, self._func(data)
+        super().__init__(pair, count)
 
 
 class Cleaner:
@@ -95,18 +81,15 @@ class Cleaner:
 
 
 class LazyProperty:
-    """`.value` is what `gen_fn` gives, called at first use."""
+    """`.value` is what `gen_fn` returns; it is called at the first use."""
 
     def __init__(self, gen_fn: Callable[[], Any]) -> None:
-        self._gen_fn: Callable[[], Any] | None = gen_fn
-        self._value: Any = None
+        self._gen_fn = gen_fn
 
-    @property
+    @functools.cached_property
     def value(self) -> Any:
         """The value, computed once."""
-        if self._gen_fn is not None:
-            self._value, self._gen_fn = self._gen_fn(), None
-        return self._value
+        return self._gen_fn()
 
 
 class TmpFolder:

@@ -1,30 +1,47 @@
-"""What the optimizers share: checks, and choosing between old and new on the device."""
+"""Optimizers whose step can be skipped on the device: what SGD, Adam and AdamW share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 
-def skips(found_inf: torch.Tensor) -> torch.Tensor:
-    """Whether to skip, as a 0-d bool tensor.
+class Skippable(torch.optim.Optimizer):
+    """An optimizer with `step(closure=None, found_inf=None)`."""
 
-    Raises:
-        ValueError: `found_inf` is not 0-d.
-    """
-    if found_inf.shape:
-        raise ValueError("The found_inf tensor has to be scalar type")
-    return found_inf != 0
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self,
+        closure: Callable[[], Any] | None = None,
+        found_inf: torch.Tensor | None = None,
+    ) -> Any:
+        """Take a step, unless `found_inf` (0-d) is not zero.
 
+        Raises:
+            ValueError: `found_inf` is not 0-d.
+        """
+        if found_inf is None:
+            return super().step(closure)  # type: ignore[safe-super]
+        if found_inf.shape:
+            raise ValueError("The found_inf tensor has to be scalar type")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._step_unless(found_inf != 0)
+        return loss
 
-def evaluate(closure: Callable[[], Any] | None) -> Any:
-    """What the closure returns, with gradients enabled; None without one."""
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
+    def _step_unless(self, skip: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def _with_gradients(self) -> Iterator[tuple[torch.Tensor, dict[str, Any]]]:
+        """Each parameter that has a gradient, and its group."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    yield parameter, group
 
 
 def put_back(

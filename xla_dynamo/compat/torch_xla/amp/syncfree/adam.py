@@ -6,52 +6,33 @@ is float64: in float32, 1 - 0.999**step loses four digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ._skip import evaluate, put_back, skips
+from ._skip import Skippable, put_back
 
 
-class _Skippable(torch.optim.Adam):
-    """Adam or AdamW with `step(closure, found_inf)`."""
+class Adam(Skippable, torch.optim.Adam):
+    """torch.optim.Adam with `step(closure=None, found_inf=None)`."""
 
-    @torch.no_grad()
-    def step(  # type: ignore[override]
-        self,
-        closure: Callable[[], Any] | None = None,
-        found_inf: torch.Tensor | None = None,
-    ) -> Any:
-        """Take a step, unless `found_inf` (0-d) is not zero.
-
-        Raises:
-            ValueError: `found_inf` is not 0-d.
-        """
-        if found_inf is None:
-            return super().step(closure)
-        skip = skips(found_inf)
-        loss = evaluate(closure)
+    def _step_unless(self, skip: torch.Tensor) -> None:
         tensors = self._tensors()
         old = [tensor.clone() for tensor in tensors]
         super().step()
         put_back(skip, tensors, old)
-        return loss
 
     def _tensors(self) -> list[torch.Tensor]:
-        """Parameters with gradients and their state, made if there is none."""
+        """Parameters with gradients and their state, which is made where there is none."""
         found: list[torch.Tensor] = []
         for group in self.param_groups:
             group["capturable"] = True
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    self._start(state, parameter, group["amsgrad"])
-                state["step"] = state["step"].to(parameter.device, torch.float64)
-                found.append(parameter)
-                found.extend(state.values())
+        for parameter, group in self._with_gradients():
+            state = self.state[parameter]
+            if not state:
+                self._start(state, parameter, group["amsgrad"])
+            state["step"] = state["step"].to(parameter.device, torch.float64)
+            found += [parameter, *state.values()]
         return found
 
     def _start(self, state: dict[str, Any], parameter: torch.Tensor, amsgrad: bool) -> None:
@@ -61,9 +42,5 @@ class _Skippable(torch.optim.Adam):
             state[name] = torch.zeros_like(parameter)
 
 
-class Adam(_Skippable):
-    """torch.optim.Adam with `step(closure=None, found_inf=None)`."""
-
-
-class AdamW(_Skippable, torch.optim.AdamW):
+class AdamW(Adam, torch.optim.AdamW):
     """torch.optim.AdamW with `step(closure=None, found_inf=None)`."""

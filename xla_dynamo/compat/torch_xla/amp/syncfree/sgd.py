@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ._skip import evaluate, put_back, skips
+from ._skip import Skippable, put_back
 
 
-class SGD(torch.optim.SGD):
+class SGD(Skippable, torch.optim.SGD):
     """torch.optim.SGD with `step(closure=None, found_inf=None)`."""
 
-    @torch.no_grad()
-    def step(  # type: ignore[override]
-        self,
-        closure: Callable[[], Any] | None = None,
-        found_inf: torch.Tensor | None = None,
-    ) -> Any:
-        """Take a step, unless `found_inf` (0-d) is not zero.
-
-        Raises:
-            ValueError: `found_inf` is not 0-d.
-        """
-        if found_inf is None:
-            return super().step(closure)
-        skip = skips(found_inf)
-        loss = evaluate(closure)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, self.state[parameter], group, skip)
-        return loss
+    def _step_unless(self, skip: torch.Tensor) -> None:
+        for parameter, group in self._with_gradients():
+            self._update(parameter, self.state[parameter], group, skip)
 
     def _update(
         self,

@@ -1,4 +1,4 @@
-"""Checkpoints of the shards of a model -> one of the whole model; here one shard is the whole."""
+"""Consolidate the checkpoints of a model's shards; here the one shard is the whole model."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+from ..spmd.xla_sharding import apply_xla_patch_to_nn_linear as apply_xla_patch_to_nn_linear
+
 
 def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
     """The module itself, recomputing its forward in backward instead of keeping activations."""
@@ -53,8 +55,3 @@ def _with_parameters(
     finally:
         for kept, name, value in before:
             kept[name] = value
-
-
-def apply_xla_patch_to_nn_linear(module: torch.nn.Module, *_: Any) -> torch.nn.Module:
-    """Nothing: Linear's own forward is right for one device."""
-    return module

@@ -63,4 +63,6 @@ def auto_policy(mod_name: str, mod: torch.nn.Module, mesh: Any) -> None:
     Raises:
         NotAvailable: always.
     """
-    raise NotAvailable("auto sharding is not there: give xla_distribute_module a partition_fn")
+    raise NotAvailable(
+        "auto sharding is not supported: pass a partition_fn to xla_distribute_module"
+    )

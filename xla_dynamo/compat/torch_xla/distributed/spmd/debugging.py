@@ -1,4 +1,4 @@
-"""Where the shards of a tensor are, as text."""
+"""Print where the shards of a tensor are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that lie on several devices: on one, a plain tensor is one shard of itself."""
+"""Tensors sharded over devices; over one device, a plain tensor is its own only shard."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Meshes and shardings of SPMD programs, over the devices of this process: one, so far.
 
-A sharding over one device places nothing, but it is checked and remembered.
+A sharding over one device moves nothing, but it is checked and stored.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) ->
 
     Raises:
         NotAvailable: the mesh has more than one device.
-        ValueError: the specification names axes that the mesh has not, or too few dimensions.
+        ValueError: the specification names axes that the mesh lacks, or misses dimensions.
     """
     _check(t, mesh, partition_spec)
     _specs[t] = (mesh, tuple(partition_spec))
@@ -150,8 +150,8 @@ def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) ->
 def _check(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> None:
     if mesh.size() > 1:
         raise NotAvailable(
-            f"{mesh} has {mesh.size()} devices, and sharding over several is not there yet: build "
-            "the mesh from xr.global_runtime_device_count() with CPU_NUM_DEVICES=1"
+            f"{mesh} has {mesh.size()} devices, and sharding over several is not supported yet: "
+            "build the mesh from xr.global_runtime_device_count() with CPU_NUM_DEVICES=1"
         )
     if len(partition_spec) != t.dim():
         raise ValueError(f"{partition_spec} does not specify the {t.dim()} dimensions of a tensor")
@@ -223,7 +223,7 @@ def xla_patched_nn_linear_forward(m: torch.nn.Linear, input: torch.Tensor) -> to
     return torch.nn.functional.linear(input, m.weight, m.bias)
 
 
-def apply_xla_patch_to_nn_linear(module: torch.nn.Module) -> torch.nn.Module:
+def apply_xla_patch_to_nn_linear(module: torch.nn.Module, *_: Any) -> torch.nn.Module:
     """Nothing: Linear's own forward is right for one device."""
     return module
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner as SPMDLoadPlanner  # noqa: F401
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner as SPMDSavePlanner  # noqa: F401
+
+from xla_dynamo.compat.device import step_barrier
+
 from .manager import CheckpointManager as CheckpointManager
-from .planners import SPMDLoadPlanner as SPMDLoadPlanner
-from .planners import SPMDSavePlanner as SPMDSavePlanner
-from .util import prime_optimizer as prime_optimizer
+
+
+def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Take one step with zero gradients, so that all state exists and can be loaded into.
+
+    The step may change parameters (weight decay): restore them afterwards.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    step_barrier.mark_step(wait=True)
+    return optimizer

@@ -1,4 +1,4 @@
-"""A state_dict every few steps, in a folder of its own; the oldest go first."""
+"""Save a state_dict every few steps, each in its own folder, and delete the oldest ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat.torch_xla.core._transfer import to_cpu
+from ...core._transfer import to_cpu
 
 _FILE = "state.pt"
 
