@@ -1,4 +1,4 @@
-"""The architecture as tests: no import cycle, the order of folders, private APIs, bounded caches."""
+"""The architecture as tests: import cycles, the order of folders, private APIs, bounded caches."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ UNBOUNDED = {
     "compat.execution.program_cache.on_compile": "filled at install",
     "compat.execution.settings._options": "one for each option",
     "compat.execution.sync.on_launch": "filled at install",
-    "compat.kernels.inplace_views._wholes": "weak references, left out when they are dead",
+    "compat.kernels.inplace_views._bases": "weak references, left out when they are dead",
     "compat.recording.metrics._watches": "one for each device",
     "compat.recording.metrics.counters": "one for each op, or name in the code",
     "compat.recording.metrics.launches": "summed up when there are 4096",

@@ -234,7 +234,7 @@ UNKNOWN: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("part", UNKNOWN)
 def test_as_strided_of_a_view_without_a_beginning(part: str) -> None:
-    with pytest.raises(RuntimeError, match="give storage_offset"):
+    with pytest.raises(RuntimeError, match="Give storage_offset"):
         UNKNOWN[part](torch.arange(12.0, device=XLA)).as_strided((2, 2), (2, 1))
     assert_lockstep(lambda x: UNKNOWN[part](x).as_strided((2,), (1,), 5), torch.arange(12.0))
 

@@ -1,7 +1,7 @@
-"""torch.cond, while_loop, scan and map on tensors of the lazy device -> Python's own control flow.
+"""torch.cond, while_loop, scan and map on the lazy device: Python's own control flow.
 
-What PyTorch does with them in eager on every other device: the host reads the condition, which is a
-barrier, and what the branch or body does is recorded. Autograd follows the ops that ran.
+As PyTorch runs them in eager on every other device: the host reads the condition, which is a
+barrier, and the ops of the branch or body are recorded. Autograd follows the ops that ran.
 
 Private too, seen on torch 2.13: py_kernels of a HigherOrderOperator.
 """

@@ -1,7 +1,7 @@
-"""An op on tensors of the device -> new values of the tensors that it writes to.
+"""Writes that bypass autograd and functionalization, for tensors that are not differentiated.
 
-The way around autograd and functionalization, for tensors that are not differentiated: the op is
-recorded on the leaves, and the leaves of what is written to get the results.
+The functional op is recorded on the leaves, and the leaves of the tensors that are written to get
+its results as their values. In-place ops and out= share this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _commit = torch_private.commit
 
 
 class Unfit(Exception):
-    """An argument that this way does not take."""
+    """An argument that cannot be handled without autograd and functionalization."""
 
 
 def leaf_of(tensor: Any, grad: bool) -> Leaf:

@@ -1,7 +1,7 @@
-"""torch.zeros, torch.arange, ... with device=xla -> recorded ops.
+"""Factory functions with device=xla (torch.zeros, torch.arange, ...) as recorded ops.
 
-Each is a kernel for dispatch key XLA. Ops that PyTorch composes of `empty` and in-place ops get one
-of their own where that is one op instead of two or three.
+Each is a kernel for dispatch key XLA. PyTorch composes many of them of `empty` and in-place ops;
+here each is one recorded op instead of two or three.
 """
 
 from __future__ import annotations

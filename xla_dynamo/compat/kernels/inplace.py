@@ -21,8 +21,11 @@ from xla_dynamo.compat.values.op_table import Op, describe
 from xla_dynamo.compat.values.values import Meta
 
 from .direct_update import Unfit, argument, compute, leaf_of, store
-from .inplace_replacements import REPLACED, register_replaced
-from .overlapping_writes import Slow, Straight, careful, register_overlaps
+from .inplace_replacements import REPLACED, register_inplace_replacements
+from .overlapping_writes import (
+    inplace_kernel,
+    register_overlapping_writes,
+)
 
 aten = torch.ops.aten
 
@@ -56,13 +59,13 @@ _NAMES = [
     "zero",
 ]
 
-# Whose functional form has another overload name.
+# Whose functional functional has another overload name.
 _OTHER_NAMES = {
     aten.pow_.Scalar: aten.pow.Tensor_Scalar,
     aten.pow_.Tensor: aten.pow.Tensor_Tensor,
 }
 
-# Which take a Python number for a tensor.
+# Overloads that take a Python number in the place of a tensor.
 _TAKE_NUMBERS = {
     aten.add_.Tensor,
     aten.div_.Tensor,
@@ -72,8 +75,8 @@ _TAKE_NUMBERS = {
 }
 
 
-class _Apart:
-    """Kernels that are taken back while a gradient of torch.func is computed.
+class _WithdrawnInTransforms:
+    """Kernels that are not registered while a gradient of torch.func is computed.
 
     There every argument is wrapped, also a number that stands for a tensor, and PyTorch fails to
     hand that to a kernel in Python.
@@ -104,8 +107,8 @@ class _Apart:
                 self.register()
 
 
-_apart = _Apart()
-enter_transform, leave_transform = _apart.enter, _apart.leave
+_withdrawn = _WithdrawnInTransforms()
+enter_transform, leave_transform = _withdrawn.enter, _withdrawn.leave
 
 
 def install() -> None:
@@ -114,40 +117,39 @@ def install() -> None:
 
 
 def _in_child() -> None:
-    _apart.lock = threading.Lock()
+    _withdrawn.lock = threading.Lock()
 
 
-def register_inplace(library: torch.library.Library, slow: Slow, straight: Straight) -> None:
-    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`.
-
-    `straight(op)(*args)` is the same, for the device's own tensors and outside transforms.
-    """
+def register_inplace(library: torch.library.Library) -> None:
+    """Register the kernels for dispatch key AutogradXLA."""
     known: set[str] = set()
-    ways = slow, straight
     for name in _NAMES:
         packet = getattr(aten, f"{name}_")
         for overload in packet.overloads():
             inplace = getattr(packet, overload)
-            form = _OTHER_NAMES.get(inplace, getattr(getattr(aten, name), overload, None))
-            if form is not None and overload != "t":
-                known.add(_register(library, inplace, form, _one, ways))
-    for form in FOREACH:
-        name = form._schema.name.removeprefix("aten::")
+            functional = _OTHER_NAMES.get(inplace, getattr(getattr(aten, name), overload, None))
+            if functional is not None and overload != "t":
+                known.add(_register(library, inplace, functional, _update_tensor))
+    for functional in FOREACH:
+        name = functional._schema.name.removeprefix("aten::")
         packet = getattr(aten, f"{name}_", None)
-        op = getattr(packet, form._overloadname, None)
+        op = getattr(packet, functional._overloadname, None)
         if op is not None:
-            known.add(_register(library, op, form, _many, ways))
-    _apart.register()
-    register_replaced(library, slow)
-    register_overlaps(library, known | REPLACED, slow, straight)
+            known.add(_register(library, op, functional, _update_list))
+    _withdrawn.register()
+    register_inplace_replacements(library)
+    register_overlapping_writes(library, known | REPLACED)
 
 
 def _register(
-    library: torch.library.Library, op: Any, form: Any, update: Any, ways: tuple[Slow, Straight]
+    library: torch.library.Library,
+    op: Any,
+    functional: Any,
+    update: Any,
 ) -> str:
-    recorded = describe(form)
+    recorded = describe(functional)
     returns = len(op._schema.returns) > 0
-    otherwise = careful(op, *ways)
+    otherwise = inplace_kernel(op)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if update(recorded, args, kwargs):
@@ -156,18 +158,18 @@ def _register(
 
     full = op.name().removeprefix("aten::")
     if op in _TAKE_NUMBERS:
-        _apart.kernels.append((full, kernel))
+        _withdrawn.kernels.append((full, kernel))
     else:
         library.impl(full, kernel)
     return full
 
 
-def _one(op: Op, args: Any, kwargs: Any) -> bool:
+def _update_tensor(op: Op, args: Any, kwargs: Any) -> bool:
     """Update `args[0]` by one op; False if it has to go the usual way."""
     return _update(op, (args[0],), args, kwargs)
 
 
-def _many(op: Op, args: Any, kwargs: Any) -> bool:
+def _update_list(op: Op, args: Any, kwargs: Any) -> bool:
     """Update each tensor of the list `args[0]`."""
     return _update(op, args[0], args, kwargs)
 

@@ -1,23 +1,24 @@
-"""In-place ops that functionalization takes wrongly, or not at all -> ops that it takes.
+"""In-place ops that functionalization gets wrong, or lacks, by ops that it gets right.
 
-PyTorch's kernels of fill_diagonal_ and as_strided_ ask a tensor where it begins in memory, and of a
-view on the device that is the beginning of the whole; resize_ shows memory around a view that it
-does not have. polygamma_ has no kernel there.
+PyTorch's kernels of fill_diagonal_ and as_strided_ use a tensor's storage offset, which on the
+device is 0 for every view; resize_ would show memory around a view, which it does not have.
+polygamma_ has no kernel there.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from xla_dynamo.compat.values.torch_private import is_base, is_functional
 
-from .as_strided import is_whole
-from .inplace_views import renaming
+from .as_strided import spans_base
+from .inplace_views import dimensions_kernel
+from .redispatch import redispatch
 
 aten = torch.ops.aten
 
@@ -25,17 +26,17 @@ aten = torch.ops.aten
 REPLACED = frozenset({"as_strided_", "fill_diagonal_", "polygamma_", "resize_"})
 
 
-def register_replaced(library: torch.library.Library, slow: Callable[..., Any]) -> None:
-    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
-    rename = renaming(aten.as_strided_.default, slow)
+def register_inplace_replacements(library: torch.library.Library) -> None:
+    """Register the kernels for dispatch key AutogradXLA."""
+    rename = dimensions_kernel(aten.as_strided_.default)
 
     def as_strided(
         tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
     ) -> torch.Tensor:
-        if is_functional(tensor) and not is_whole(tensor):
+        if is_functional(tensor) and not spans_base(tensor):
             raise RuntimeError(
-                "as_strided_: a part of a tensor on an xla device does not know where it begins in "
-                "memory; use as_strided, which makes a new view of it"
+                "as_strided_: where a part of a tensor on an xla device begins in memory is "
+                "unknown; use as_strided, which makes a new view of it"
             )
         return rename(tensor, size, stride, offset)
 
@@ -48,11 +49,11 @@ def register_replaced(library: torch.library.Library, slow: Callable[..., Any]) 
         part = is_functional(tensor) and not is_base(tensor)
         if part and (not tensor.is_contiguous() or math.prod(size) > tensor.numel()):
             raise RuntimeError(
-                "resize_: a part of a tensor on an xla device does not know the memory around "
-                "it; clone() it first, or resize the whole tensor"
+                "resize_: a part of a tensor on an xla device has no memory around it; clone() it "
+                "first, or resize the whole tensor"
             )
         kwargs = {} if memory_format is None else {"memory_format": memory_format}
-        return slow(aten.resize_.default, (tensor, size), kwargs)
+        return redispatch(aten.resize_.default, (tensor, size), kwargs)
 
     library.impl("resize_", resize)
     library.impl("as_strided_", as_strided)
@@ -73,9 +74,9 @@ def _fill_diagonal(tensor: torch.Tensor, value: complex, wrap: bool = False) -> 
     if len(others) == 1 and not (wrap and rows > others[0]):
         tensor.diagonal().fill_(value)
         return tensor
-    places = [torch.arange(n, device=tensor.device) for n in tensor.shape]
+    indices = [torch.arange(n, device=tensor.device) for n in tensor.shape]
     if len(others) == 1:
-        places[0] = places[0] % (others[0] + 1)  # one row is left out between two diagonals
-    first, *rest = torch.meshgrid(*places, indexing="ij")
+        indices[0] = indices[0] % (others[0] + 1)  # one row is left out between two diagonals
+    first, *rest = torch.meshgrid(*indices, indexing="ij")
     mask = functools.reduce(torch.logical_and, [first == other for other in rest])
     return tensor.masked_fill_(mask, value)

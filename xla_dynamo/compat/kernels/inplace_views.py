@@ -1,8 +1,8 @@
-"""transpose_(), squeeze_(), unsqueeze_() among views -> an error where gradients would be wrong.
+"""transpose_(), squeeze_(), unsqueeze_() on a base that has views, or on a view.
 
-Autograd makes the gradients of its views anew when a tensor was written to: on most devices from
-their strides, on xla by the same views once more. Of a tensor whose dimensions are others now,
-these would be of other elements; and the same views do not give one whose own were changed.
+After a write, autograd regenerates the gradients of views: on most devices from their strides, on
+xla by replaying the recorded view ops. After an in-place op that changes dimensions the replay
+would select the wrong elements, so such a write raises an error where gradients are recorded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.compat.values import functionalization, torch_private
 
+from .redispatch import redispatch
+
 aten = torch.ops.aten
 
 _OPS = (
@@ -28,23 +30,23 @@ _OPS = (
 )
 
 
-# What autograd has as the whole of some memory of which a part's dimensions were changed in place.
-_wholes: list[weakref.ref[torch.Tensor]] = []
+# Bases whose own dimensions, or those of one of whose views, were changed in place.
+_bases: list[weakref.ref[torch.Tensor]] = []
 
 
-def register_renamed(library: torch.library.Library, slow: Callable[..., Any]) -> None:
-    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+def register_inplace_views(library: torch.library.Library) -> None:
+    """Register the kernels for dispatch key AutogradXLA."""
     for op in _OPS:
-        library.impl(op.name().removeprefix("aten::"), renaming(op, slow))
+        library.impl(op.name().removeprefix("aten::"), dimensions_kernel(op))
 
 
-def renaming(op: Any, slow: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+def dimensions_kernel(op: Any) -> Callable[..., torch.Tensor]:
     """The kernel of `op`, which changes dimensions in place."""
 
     def kernel(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
         shared = torch_private.is_functional(tensor) and _shared(op, tensor)
         geometry = tensor.shape, tensor.stride()
-        slow(op, (tensor, *args), {})
+        redispatch(op, (tensor, *args), {})
         if shared and (tensor.shape, tensor.stride()) != geometry:
             _remember(tensor)
         return tensor
@@ -60,17 +62,17 @@ def refuse_write(op: Any, targets: Iterable[torch.Tensor], args: Iterable[Any] =
     Raises:
         RuntimeError: gradients are recorded, and dimensions of such a tensor were changed in place.
     """
-    wholes = [whole for each in _wholes if (whole := each()) is not None]
-    if not wholes:
+    bases = [base for each in _bases if (base := each()) is not None]
+    if not bases:
         return
     given = pytree.tree_leaves(tuple(args)) if torch.is_grad_enabled() else ()
     recorded = any(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
-    wholes = [whole for whole in wholes if recorded or whole.requires_grad]
-    if any(torch_private.is_alias(a, b) for a in targets for b in wholes):
+    bases = [base for base in bases if recorded or base.requires_grad]
+    if any(torch_private.is_alias(a, b) for a in targets for b in bases):
         raise RuntimeError(
-            f"{_name(op)}: what this writes to on an xla device shares memory with a tensor whose "
+            f"{_name(op)}: this tensor on an xla device shares memory with a tensor whose "
             "dimensions were changed in place (by t_, squeeze_ or the like), and whose gradients "
-            "would be wrong afterwards; use t, squeeze or the like, which make a new view"
+            "would be wrong after the write; use t, squeeze or the like, which make a new view"
         )
 
 
@@ -95,10 +97,10 @@ def _shared(op: Any, tensor: torch.Tensor) -> bool:
 
 def _remember(tensor: torch.Tensor) -> None:
     base = tensor._base if tensor._is_view() else None
-    whole = tensor if base is None else base
-    known = ((each, each()) for each in _wholes)
-    _wholes[:] = [each for each, other in known if other is not None and other is not whole]
-    _wholes.append(weakref.ref(whole))
+    base = tensor if base is None else base
+    known = ((each, each()) for each in _bases)
+    _bases[:] = [each for each, other in known if other is not None and other is not base]
+    _bases.append(weakref.ref(base))
 
 
 def _name(op: Any) -> str:

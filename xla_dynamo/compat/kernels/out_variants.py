@@ -1,8 +1,8 @@
-"""`op(..., out=t)` -> the result of `op(...)`, written to t.
+"""Ops with out=: the op is computed, and its result copied to the given tensor.
 
-PyTorch's functionalization replaces what t was: a fraction would become an integer without a word,
-and a write to what expand() made would be added up. Here the result is refused if eager refuses it,
-and copied, which writes through views.
+PyTorch's functionalization would replace the tensor: a fraction would become an integer without a
+word, and a write to an expanded tensor would be added up. Here a result that eager refuses for this
+out= is refused, and a copy writes through views.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from xla_dynamo.compat.values import functionalization, torch_private
 from xla_dynamo.compat.values.op_table import Op, describe
 
 from .direct_update import Unfit, argument, compute, leaf_of, store
+from .redispatch import redispatch
 
-# Which compute in the dtype of out=, if no other is given.
+# Ops that compute in the dtype of out=, if no other is given.
 _IN_DTYPE_OF_OUT = frozenset({"cumprod", "cumsum", "mean", "nansum", "prod", "sum"})
 
-# What these write beyond their results, their schemas do not say.
+# Ops that write to more than their results, which their schemas do not say.
 _WRITE_MORE = ("batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm")
 
-# Which make a row of numbers, and keep the shape of an out= that has as many.
+# Ops that make a 1-d tensor, and keep the shape of an out= that has as many elements.
 _ROWS = frozenset({"arange", "linspace", "logspace", "range"})
 _FACTORIES = _ROWS | {"eye", "full", "ones", "zeros"}
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")
 
 
-def register_outs(library: torch.library.Library, slow: Callable[..., Any]) -> None:
-    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+def register_out_variants(library: torch.library.Library) -> None:
+    """Register the kernels for dispatch key AutogradXLA."""
     for op in functionalization.out_ops():
         name = op._schema.name.removeprefix("aten::")
-        form = _form(op, name)
-        if form is not None:
+        functional = _functional_overload(op, name)
+        if functional is not None:
             make = _factory if name in _FACTORIES else _kernel
-            library.impl(op.name().removeprefix("aten::"), make(op, form, slow))
+            library.impl(op.name().removeprefix("aten::"), make(op, functional))
 
 
-def _form(op: Any, name: str) -> Any:
+def _functional_overload(op: Any, name: str) -> Any:
     """The overload that returns what `op` writes; None if there is none, or it is a list."""
     arguments = op._schema.arguments
     if name.startswith(_WRITE_MORE):
@@ -62,7 +63,7 @@ def _form(op: Any, name: str) -> Any:
     return None
 
 
-def _factory(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
+def _factory(op: Any, functional: Any) -> Callable[..., Any]:
     row = op._schema.name.removeprefix("aten::") in _ROWS
 
     def kernel(*args: Any, out: torch.Tensor) -> torch.Tensor:
@@ -71,19 +72,19 @@ def _factory(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]
             or functionalization.transformed()
             or out.requires_grad
         ):
-            return slow(op, args, {"out": out})
-        result = form(*args, dtype=out.dtype, device=out.device)
+            return redispatch(op, args, {"out": out})
+        result = functional(*args, dtype=out.dtype, device=out.device)
         _write(result.view(out.shape) if row and result.numel() == out.numel() else result, out)
         return out
 
     return kernel
 
 
-def _kernel(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
+def _kernel(op: Any, functional: Any) -> Callable[..., Any]:
     names = [each.name for each in op._schema.arguments if each.is_out]
-    recorded = describe(form)
+    recorded = describe(functional)
     adopts = op._schema.name.removeprefix("aten::") in _IN_DTYPE_OF_OUT
-    simple = recorded.handler is None and torch.Tag.pointwise in form.tags and len(names) == 1
+    simple = recorded.handler is None and torch.Tag.pointwise in functional.tags and len(names) == 1
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         outs = [kwargs[name] for name in names]
@@ -94,16 +95,16 @@ def _kernel(op: Any, form: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
         if any(out.device.type != "xla" for out in outs):
             raise _two_devices(*tensors)
         if not own or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
-            return slow(op, args, kwargs)  # raises, if there are gradients
+            return redispatch(op, args, kwargs)  # raises, if there are gradients
         rest = {name: value for name, value in kwargs.items() if name not in names}
-        results = _results(form, args, rest)
+        results = _results(functional, args, rest)
         if any(made.device != out.device for made, out in zip(results, outs, strict=True)):
             raise _two_devices(*results, *outs)
         if any(made.dtype != out.dtype for made, out in zip(results, outs, strict=True)):
             own_dtype = adopts and rest.get("dtype") is None
-            _refuse_dtypes(op, form, args, kwargs, rest, () if own_dtype else results, outs)
+            _refuse_dtypes(op, functional, args, kwargs, rest, () if own_dtype else results, outs)
             if own_dtype:
-                results = _results(form, args, {**rest, "dtype": outs[0].dtype})
+                results = _results(functional, args, {**rest, "dtype": outs[0].dtype})
         for result, out in zip(results, outs, strict=True):
             _write(result, out)
         return outs[0] if len(outs) == 1 else tuple(outs)
@@ -130,13 +131,13 @@ def _stored(op: Op, out: torch.Tensor, args: Any, kwargs: Any) -> bool:
     return True
 
 
-def _results(form: Any, args: Any, kwargs: Any) -> Sequence[torch.Tensor]:
+def _results(functional: Any, args: Any, kwargs: Any) -> Sequence[torch.Tensor]:
     """What an op gives outside autocast, which does not know ops with out=."""
     if torch.is_autocast_enabled("xla"):
         with torch.autocast("xla", enabled=False):
-            made = form(*args, **kwargs)
+            made = functional(*args, **kwargs)
     else:
-        made = form(*args, **kwargs)
+        made = functional(*args, **kwargs)
     return [made] if isinstance(made, torch.Tensor) else made
 
 
@@ -147,7 +148,7 @@ def _two_devices(*tensors: torch.Tensor) -> RuntimeError:
 
 def _refuse_dtypes(
     op: Any,
-    form: Any,
+    functional: Any,
     args: Any,
     kwargs: Any,
     rest: Any,
@@ -155,7 +156,7 @@ def _refuse_dtypes(
     outs: Sequence[torch.Tensor],
 ) -> None:
     """Raise eager's error for results that `outs` cannot hold."""
-    if operands.error_of_zeros(form, args, rest) is None:
+    if operands.error_of_zeros(functional, args, rest) is None:
         reason = operands.error_of_zeros(op, args, kwargs)
         if reason is not None:
             raise RuntimeError(reason)

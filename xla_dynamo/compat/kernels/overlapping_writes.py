@@ -1,9 +1,9 @@
-"""A write to what expand(), unfold() or as_strided() made -> the same to the memory it shares.
+"""Writes to views whose elements share memory, or may: expand(), unfold(), as_strided().
 
-PyTorch's functionalization carries a write to an expanded tensor back by adding up differences,
-over elements that share memory too: 1e20 overwritten with 1 would become 0. What was unfolded
-becomes 0 where no window is. Eager PyTorch refuses most writes to memory that is there twice; the
-others go to a tensor of the same strides.
+PyTorch's functionalization carries a write to an expanded tensor back to its base by adding up
+differences, over elements that share memory too: 1e20 overwritten with 1 would become 0. Elements
+that no window of unfold() covers become 0. Eager PyTorch refuses most writes to elements that share
+memory; the others are made here through a view of the same strides without the repeated elements.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from xla_dynamo.backend.lowering import operands
 from xla_dynamo.compat.values import functionalization, torch_private, values
 
 from . import inplace_views
+from .redispatch import on_device, redispatch
 
-Slow = Callable[..., Any]
-Straight = Callable[[Any], Slow]
-
-# What writes the same to elements that share memory. Eager lets index_fill_, index_put_ and
+# Ops that write the same to elements that share memory. Eager lets index_fill_, index_put_ and
 # masked_fill_ pass too, with a warning that it will not for long.
 _SAME = frozenset(["conj_physical", "fill", "threshold", "zero"])
 
@@ -31,7 +29,7 @@ _NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
 
 
 def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
-    """What `op` (in place or not) has to write to for `target`, if it may be there twice.
+    """The view that `op` (in place or not) writes to for `target`; None if `target` itself will do.
 
     Raises:
         RuntimeError: eager's, for elements that share memory, if eager refuses `op` for them; or
@@ -58,9 +56,9 @@ def shared_memory(op: Any, target: torch.Tensor) -> torch.Tensor | None:
         if not target.numel():
             return target.new_empty(shape)
         raise RuntimeError(
-            f"{op._schema.name}: what expand(), unfold() or as_strided() made of a tensor on an "
-            "xla device cannot be written to through detach() or .data. Write to it under "
-            "torch.no_grad(), or clone() it"
+            f"{op._schema.name}: a tensor that expand(), unfold() or as_strided() made on an xla "
+            "device cannot be written to through detach() or .data, because its base is unknown "
+            "there. Write to it under torch.no_grad(), or clone() it"
         ) from None
 
 
@@ -81,17 +79,12 @@ def share_memory(targets: Sequence[torch.Tensor]) -> bool:
     return len({target.untyped_storage()._cdata for target in targets}) < len(targets)
 
 
-def register_overlaps(
-    library: torch.library.Library, known: set[str], slow: Slow, straight: Straight
-) -> None:
-    """Register kernels for in-place ops other than `known` (their full names).
-
-    slow, straight: as for `careful`.
-    """
+def register_overlapping_writes(library: torch.library.Library, known: set[str]) -> None:
+    """Register kernels for in-place ops other than `known` (their full names)."""
     for op in functionalization.inplace_ops():
         name = op.name().removeprefix("aten::")
         if name not in known and _writes(op):
-            library.impl(name, careful(op, slow, straight))
+            library.impl(name, inplace_kernel(op))
 
 
 def _writes(op: Any) -> bool:
@@ -108,26 +101,24 @@ def _refuse_dtypes(op: Any, target: torch.Tensor, args: Any, kwargs: Any) -> Non
         raise RuntimeError(reason)
 
 
-def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
-    """The kernel of an in-place op that goes PyTorch's way, on what its target shares memory with.
-
-    `slow(op, args, kwargs)` is that way, `straight(op)(*args, **kwargs)` too where the device's own
-    tensors stand for all tensors.
-    """
-    plain: Slow | None = None  # made when it is first needed: most of these ops never run
+def inplace_kernel(op: Any) -> Callable[..., Any]:
+    """The kernel of an in-place op that PyTorch runs, on the memory that its target shares."""
+    plain: Callable[..., Any] | None = (
+        None  # made when it is first needed: most of these ops never run
+    )
     first, *others = op._schema.arguments
     tensors = [i for i, other in enumerate(others) if isinstance(other.type, torch.TensorType)]
 
     def one(target: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         nonlocal plain
         if not torch_private.is_functional(target):
-            return slow(op, (target, *args), kwargs)
+            return redispatch(op, (target, *args), kwargs)
         inplace_views.refuse_write(op, [target], args)
         if not target.is_floating_point():
             _refuse_dtypes(op, target, args, kwargs)
         ordinary = torch_private.is_base(target) and not functionalization.transformed()
         if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
-            plain = plain or straight(op)
+            plain = plain or on_device(op)
             strides = target.stride()
             plain(target, *args, **kwargs)
             if target.stride() != strides:
@@ -138,18 +129,18 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
         shared = shared_memory(op, target)
         if shared is None:
             strides = target.stride()
-            result = slow(op, (target, *args), kwargs)
+            result = redispatch(op, (target, *args), kwargs)
             if target.stride() != strides and not functionalization.transformed():
                 values.restride(target, strides)
             return result
-        slow(op, (shared, *args), kwargs)
+        redispatch(op, (shared, *args), kwargs)
         torch_private.sync(target)
         return target
 
     def many(targets: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
         length = len(targets)
         if not all(map(torch_private.is_functional, targets)):
-            return slow(op, (targets, *args), kwargs)
+            return redispatch(op, (targets, *args), kwargs)
         inplace_views.refuse_write(op, targets, args)
         if length > 1 and share_memory(targets):  # the second update is of what the first one gave
             lists = [isinstance(a, (list, tuple)) and len(a) == length for a in args]
@@ -159,7 +150,7 @@ def careful(op: Any, slow: Slow, straight: Straight) -> Callable[..., Any]:
             return None
         written = [shared_memory(op, target) for target in targets]
         pairs = zip(targets, written, strict=True)
-        slow(op, ([own if other is None else other for own, other in pairs], *args), kwargs)
+        redispatch(op, ([own if other is None else other for own, other in pairs], *args), kwargs)
         for target, other in zip(targets, written, strict=True):
             if other is not None:
                 torch_private.sync(target)

@@ -1,4 +1,4 @@
-"""Views and writes of torch.prims on tensors of the device -> the aten ops that they are.
+"""Views and in-place ops of torch.prims, by the aten ops that they stand for.
 
 PyTorch's functionalization knows those of aten alone.
 """
@@ -10,7 +10,7 @@ import torch
 from xla_dynamo.compat.values.torch_private import PRIMS
 
 
-def register_primitives(library: torch.library.Library) -> None:
+def register_prims(library: torch.library.Library) -> None:
     """Register kernels in `library`, of namespace prims and dispatch key AutogradXLA."""
     for name in PRIMS:
         op = getattr(getattr(torch.ops.prims, name, None), "default", None)

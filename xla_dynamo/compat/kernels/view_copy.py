@@ -1,7 +1,7 @@
-"""transpose_copy(), narrow_copy(), ... of the user -> the view, and a contiguous copy of it.
+"""transpose_copy(), narrow_copy(), ... called by the user: the view, and a contiguous copy of it.
 
-Functionalization records a view as the same op, of a tensor that it wraps; that has the strides of
-a view.
+Functionalization records a view as the same op on the wrapped tensor, where the result keeps the
+strides of the view; a call of the user's must give a contiguous tensor.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.compat.recording.op_forms import without_copy
 from xla_dynamo.compat.values.torch_private import is_functional
 
+from .redispatch import redispatch
+
 aten = torch.ops.aten
 
 
-def register_view_copies(library: torch.library.Library, slow: Callable[..., Any]) -> None:
-    """Register the kernels; `slow(op, args, kwargs)` is the way that PyTorch has for `op`."""
+def register_view_copy(library: torch.library.Library) -> None:
+    """Register the kernels for dispatch key AutogradXLA."""
     for name in dir(aten):
         if name.startswith("_") or not name.endswith("_copy"):
             continue
@@ -27,13 +29,13 @@ def register_view_copies(library: torch.library.Library, slow: Callable[..., Any
             op = getattr(getattr(aten, name), overload)
             view = without_copy(op)
             if view is not op:
-                library.impl(op.name().removeprefix("aten::"), _copying(op, view, slow))
+                library.impl(op.name().removeprefix("aten::"), _copying(op, view))
 
 
-def _copying(op: Any, view: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
+def _copying(op: Any, view: Any) -> Callable[..., Any]:
     def kernel(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not is_functional(tensor):
-            return slow(op, (tensor, *args), kwargs)
+            return redispatch(op, (tensor, *args), kwargs)
         return pytree.tree_map_only(torch.Tensor, _contiguous, view(tensor, *args, **kwargs))
 
     return kernel

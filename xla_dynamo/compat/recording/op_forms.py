@@ -41,10 +41,10 @@ def _resize_as(x: torch.Tensor, other: torch.Tensor, memory_format: Any = None) 
 
 
 # Composite ops that are recorded as one op: see kernels.composites.
-KEPT_WHOLE = (aten.linear.default, aten.matmul.default)
+RECORDED_COMPOSITES = (aten.linear.default, aten.matmul.default)
 # op -> the function whose trace replaces it in a window's graph.
 COMPOSITES: dict[Any, Callable[..., Any]] = {
-    **{op: _traced(op) for op in KEPT_WHOLE},
+    **{op: _traced(op) for op in RECORDED_COMPOSITES},
     **PRODUCT_DECOMPOSITIONS,
     aten.resize.default: _resize,
     aten.resize_as.default: _resize_as,
