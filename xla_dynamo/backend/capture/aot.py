@@ -19,6 +19,7 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import aot_export_module
 from torch._guards import CompileContext, TracingContext
+from torch._subclasses import FakeTensorMode
 from torch.export._trace import _export_to_torch_ir
 from torch.fx import GraphModule
 
@@ -153,9 +154,11 @@ def export_joint(
     with torch._dynamo.config.patch(allow_rnn=True):
         model = _export_to_torch_ir(model, tuple(inputs), _log_export_usage=False)
     dynamo_pass(model)
+    # Of fake tensors, all of one mode: AOTAutograd would run the model on real ones.
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     # aot_export_module would make each name of a tensor a parameter with a gradient of its own.
-    parameters = dict(model.named_parameters())
-    buffers = dict(model.named_buffers())
+    parameters = {n: torch.nn.Parameter(_fake(mode, p)) for n, p in model.named_parameters()}
+    buffers = {name: _fake(mode, buffer) for name, buffer in model.named_buffers()}
 
     class ReturnsTuple(torch.nn.Module):
         def __init__(self) -> None:
@@ -166,12 +169,14 @@ def export_joint(
                 self.register_buffer(_mangled(name), value)
 
         def forward(self, *arguments: Any) -> Any:
-            tensors = {name: getattr(self, _mangled(name)) for name in (*parameters, *buffers)}
+            tensors = {name: getattr(self, _mangled(name)) for name in buffers}
+            for name in parameters:
+                tensors[name] = _OwnGradient.apply(getattr(self, _mangled(name)))
             return (torch.func.functional_call(model, tensors, arguments),)
 
     exported, signature = aot_export_module(
         ReturnsTuple(),
-        tuple(inputs),
+        tuple(_fake(mode, x) for x in inputs),
         trace_joint=True,
         output_loss_index=0,
         decompositions=dict(decompositions),
@@ -190,6 +195,25 @@ def export_joint(
         for name, p in backward.gradients_to_parameters.items()
     }
     return module, JointSignature(new, gradients, loss)
+
+
+class _OwnGradient(torch.autograd.Function):
+    """A view whose gradient is a node of its own: the signature tells gradients by their nodes.
+
+    Two biases of a layer may have one gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad.clone()
+
+
+def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    return mode.from_tensor(tensor.detach())
 
 
 def _mangled(name: str) -> str:
