@@ -27,7 +27,7 @@ def traced(function: Callable[..., Any], *inputs: Any, mode: str = "fake") -> Gr
         results = function(*arguments)
         return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
-    return make_fx(listed, tracing_mode=mode)(*inputs)
+    return make_fx(listed, tracing_mode=mode, _allow_non_fake_inputs=True)(*inputs)
 
 
 def named(graph: Graph, name: str) -> Node:
