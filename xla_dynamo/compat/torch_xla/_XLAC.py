@@ -11,18 +11,20 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.device import memory_info, step_barrier
+from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
 from xla_dynamo.compat.execution import settings, sync
-from xla_dynamo.compat.recording import devices, metrics, seeds, windows
+from xla_dynamo.compat.recording import devices, metrics, pending, seeds
 from xla_dynamo.compat.reporting import ir_text, metrics_report
 from xla_dynamo.compat.values.values import value_of
 from xla_dynamo.errors import NotAvailable
 
+from .core import xla_model
 from .core._transfer import to_cpu, to_device
 from .experimental.eager import eager_mode, is_eager_mode
 from .runtime import (
     get_num_cached_compilation_graph,
+    global_runtime_device_attributes,
     process_count,
     process_index,
     runtime_device_attributes,
@@ -76,24 +78,14 @@ def _xla_get_device_hw_type(tensor: torch.Tensor) -> str:
     return devices.hardware()
 
 
-def _xla_device_kind(device: devices.Named) -> str:
-    return devices.client_device(device).device_kind
-
-
 def _xla_get_platform_version() -> str:
     return devices.client_device().client.platform_version
 
 
-def _xla_get_device_attributes(device: devices.Named) -> dict[str, Any]:
-    return runtime_device_attributes(str(device))
-
-
-def _xla_get_all_device_attributes() -> list[dict[str, Any]]:
-    return [_xla_get_device_attributes(device) for device in devices.devices()]
-
-
-def _xla_memory_info(device: devices.Named) -> dict[str, int]:
-    return memory_info.info(devices.index_of(device))
+_xla_device_kind = xla_model.xla_device_kind
+_xla_get_device_attributes = runtime_device_attributes
+_xla_get_all_device_attributes = global_runtime_device_attributes
+_xla_memory_info = xla_model.get_memory_info
 
 
 def _xla_set_replication_devices(of: Sequence[str]) -> None:
@@ -113,7 +105,7 @@ def _init_computation_client() -> None:
 
 
 def _xla_runtime_is_initialized() -> bool:
-    return bool(windows.windows())
+    return bool(pending.traces())
 
 
 def _prepare_to_exit() -> None:
@@ -210,10 +202,16 @@ _xla_metrics_report = metrics_report.metrics_report
 
 
 def _xla_set_mat_mul_precision(precision: str) -> None:
+    """Float32 products in float32 ("highest"), or in three ("high") or one bfloat16 passes.
+
+    Raises:
+        KeyError: another word.
+    """
     sync.set_option("matmul_precision", _PRECISIONS[precision])
 
 
 def _xla_get_mat_mul_precision() -> str:
+    """What _xla_set_mat_mul_precision set, or torch.set_float32_matmul_precision."""
     named = {torch_name: name for name, torch_name in _PRECISIONS.items()}
     set_here = settings.options().get("matmul_precision")
     return named[set_here or torch.get_float32_matmul_precision()]

@@ -18,6 +18,8 @@ from xla_dynamo.errors import NotAvailable
 
 from ._step import compile as compile
 from ._step import step as step
+from .stablehlo import save_as_stablehlo as save_as_stablehlo
+from .stablehlo import save_torch_model_as_stablehlo as save_torch_model_as_stablehlo
 from .version import __version__ as __version__
 
 xla_dynamo.compat.install()
@@ -81,19 +83,3 @@ def launch(
             "would train on its own. Start one, with --nproc-per-node=1."
         )
     xla_multiprocessing.spawn(fn, args=tuple(args), nprocs=1, start_method=start_method)
-
-
-def save_as_stablehlo(exported_model: Any, stablehlo_dir: Any, options: Any = None) -> None:
-    """`torch_xla.stablehlo.save_as_stablehlo`."""
-    from . import stablehlo
-
-    stablehlo.save_as_stablehlo(exported_model, stablehlo_dir, options)
-
-
-def save_torch_model_as_stablehlo(
-    torchmodel: torch.nn.Module, args: tuple[Any, ...], path: Any, options: Any = None
-) -> None:
-    """`torch_xla.stablehlo.save_torch_model_as_stablehlo`."""
-    from . import stablehlo
-
-    stablehlo.save_torch_model_as_stablehlo(torchmodel, args, path, options)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from xla_dynamo.compat.recording import devices, windows
+from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.config import config
 from xla_dynamo.errors import NotAvailable
 
@@ -34,7 +34,7 @@ def set_device_type(pjrt_device: str) -> None:
     Raises:
         RuntimeError: one was used already.
     """
-    if pjrt_device != devices.hardware() and windows.windows():
+    if pjrt_device != devices.hardware() and pending.traces():
         raise RuntimeError("Can't change device type after XLA runtime is initialized")
     os.environ["PJRT_DEVICE"] = pjrt_device
     config.cache_clear()
@@ -90,7 +90,7 @@ local_device_count = addressable_device_count = global_device_count
 global_runtime_device_count = addressable_runtime_device_count = global_device_count
 
 
-def runtime_device_attributes(device: str) -> dict[str, object]:
+def runtime_device_attributes(device: devices.Named) -> dict[str, object]:
     """What is known of a device: {"name": "CPU:0"}, and on a TPU its coordinates and core."""
     found = devices.client_device(device)
     more = {name: getattr(found, name) for name in ("coords", "core_on_chip", "slice_index")
@@ -144,8 +144,8 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
 
 
 def get_num_cached_compilation_graph() -> int:
-    """How many programs of lazy windows are kept."""
-    states = [window.root for window in windows.windows()]
+    """How many programs of lazy traces are kept."""
+    states = [trace.root for trace in pending.traces()]
     count = 0
     while states:
         state = states.pop()

@@ -32,7 +32,7 @@ def use_rnn_layers(graph: Graph, context: Context) -> bool:
 
 def lstm(
     input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], *options: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """torch.lstm of a padded sequence, one op per layer and direction."""
     stack, (hidden, cell) = _Stack(params, *options), hx
     autocast = _autocast_dtype(input)
@@ -44,13 +44,10 @@ def lstm(
     def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
         return lstm_layer(x, hidden[at], cell[at], *stack.weights(at), reverse)[:3]
 
-    out, (h_n, c_n) = stack.run(input, layer)
-    return out, h_n, c_n
+    return stack.run(input, layer)
 
 
-def gru(
-    input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
-) -> tuple[Tensor, Tensor]:
+def gru(input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any) -> tuple[Tensor, ...]:
     """torch.gru of a padded sequence, one op per layer and direction."""
     stack = _Stack(params, *options)
     if _autocast_dtype(input) is not None:  # eager's result has the hidden state's dtype
@@ -59,25 +56,24 @@ def gru(
     def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
         return gru_layer(x, hx[at], *stack.weights(at)[:4], reverse)[:2]
 
-    out, (h_n,) = stack.run(input, layer)
-    return out, h_n
+    return stack.run(input, layer)
 
 
 def rnn_tanh(
     input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """torch.rnn_tanh of a padded sequence, one op per layer and direction."""
     return _rnn(input, hx, _Stack(params, *options), relu=False)
 
 
 def rnn_relu(
     input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """torch.rnn_relu of a padded sequence, one op per layer and direction."""
     return _rnn(input, hx, _Stack(params, *options), relu=True)
 
 
-def _rnn(input: Tensor, hx: Tensor, stack: _Stack, relu: bool) -> tuple[Tensor, Tensor]:
+def _rnn(input: Tensor, hx: Tensor, stack: _Stack, relu: bool) -> tuple[Tensor, ...]:
     autocast = _autocast_dtype(input)
     if autocast is not None:
         input, hx, stack = input.to(autocast), hx.to(autocast), stack.to(autocast)
@@ -85,8 +81,7 @@ def _rnn(input: Tensor, hx: Tensor, stack: _Stack, relu: bool) -> tuple[Tensor, 
     def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
         return rnn_layer(x, hx[at], *stack.weights(at)[:4], relu, reverse)
 
-    out, (h_n,) = stack.run(input, layer)
-    return out, h_n
+    return stack.run(input, layer)
 
 
 @dataclass(frozen=True)
@@ -114,8 +109,8 @@ class _Stack:
 
     def run(
         self, x: Tensor, layer: Callable[[Tensor, int, bool], tuple[Tensor, ...]]
-    ) -> tuple[Tensor, list[Tensor]]:
-        """The last layer's output, and the final states of all layers stacked."""
+    ) -> tuple[Tensor, ...]:
+        """The last layer's output, and the final states of all layers, stacked."""
         x = x.transpose(0, 1) if self.batch_first else x
         directions = (False, True) if self.bidirectional else (False,)
         finals: list[tuple[Tensor, ...]] = []
@@ -129,7 +124,7 @@ class _Stack:
             if self.train and index + 1 < self.num_layers and self.dropout != 0:
                 x = functional.dropout(x, self.dropout, True)
         out = x.transpose(0, 1) if self.batch_first else x
-        return out, [torch.stack(states) for states in zip(*finals, strict=True)]
+        return out, *(torch.stack(states) for states in zip(*finals, strict=True))
 
 
 _REPLACEMENTS: dict[object, Callable[..., tuple[Tensor, ...]]] = {

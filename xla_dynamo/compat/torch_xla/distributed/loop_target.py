@@ -11,7 +11,7 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 
@@ -30,20 +30,14 @@ def nested_target(loop_fn: Callable[..., Any]) -> int | None:
         return None
     if len(names) < 2:
         return None
-    for loop in _loops(tree):
-        target, source = loop.target, loop.iter
+    for loop in ast.walk(tree):
         if (
-            isinstance(source, ast.Name)
-            and source.id == names[1]
-            and isinstance(target, (ast.Tuple, ast.List))
-            and len(target.elts) == 2
-            and isinstance(target.elts[1], (ast.Tuple, ast.List))
+            isinstance(loop, (ast.For, ast.comprehension))
+            and isinstance(loop.iter, ast.Name)
+            and loop.iter.id == names[1]
+            and isinstance(loop.target, (ast.Tuple, ast.List))
+            and len(loop.target.elts) == 2
+            and isinstance(inner := loop.target.elts[1], (ast.Tuple, ast.List))
         ):
-            return len(target.elts[1].elts)
+            return len(inner.elts)
     return None
-
-
-def _loops(tree: ast.AST) -> Iterator[ast.For | ast.comprehension]:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.For, ast.comprehension)):
-            yield node

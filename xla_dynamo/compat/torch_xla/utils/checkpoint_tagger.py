@@ -1,8 +1,7 @@
-"""Names of checkpoint files: a file is removed when no name is left on it."""
+"""Tags of checkpoint files: a file that loses its last tag is removed."""
 
 from __future__ import annotations
 
-import collections
 import json
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,7 @@ class CheckpointTagger:
         """Give `path` a name, taking it from the path that had it."""
         old = self._tags.get(name)
         self._tags[name] = path
-        if old is not None and not collections.Counter(self._tags.values())[old]:
+        if old is not None and old not in self._tags.values():
             self._remover(old)
 
     @property
