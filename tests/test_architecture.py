@@ -309,7 +309,7 @@ UNBOUNDED = {
     "compat.recording.op_forms._forms": "one for each op",
     "compat.recording.op_forms._plain": "one for each op",
     "compat.recording.seeds._states": "one for each device",
-    "compat.recording.windows._windows": "one for each device; its trie has a capacity",
+    "compat.recording.pending._traces": "one for each device; its trie has a capacity",
     "compat.reporting.metrics_report._before": "one for each op",
     "compat.torch_xla.debug.graph_saver._numbers": "one for each name that the user gives files",
     "compat.torch_xla.debug.model_comparator._numbers": "one for each name of the user's a step",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import xla_dynamo.compat  # noqa: F401
-from xla_dynamo.compat.recording import metrics, windows
+from xla_dynamo.compat.recording import metrics, pending
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def counted_from_zero(fresh_devices: None) -> Iterator[None]:
 
 
 def _forget() -> None:
-    windows._windows.clear()
+    pending.forget()
     metrics.settle()
     with metrics.lock:
         metrics.counters.clear()

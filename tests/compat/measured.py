@@ -10,7 +10,7 @@ from tests.like_eager.lazy import XLA
 
 
 def step(rows: int = 4) -> torch.Tensor:
-    """A window that sends rows * 4 numbers of float32 and computes a relu of (rows, rows)."""
+    """A trace that sends rows * 4 numbers of float32 and computes a relu of (rows, rows)."""
     x = torch.ones(rows, 4).to(XLA)
     y = torch.relu(x.mm(x.t())) + 1.5
     xm.mark_step()

@@ -95,7 +95,7 @@ def _compiled(
 
 
 def _lazy(program: Any, made: Sequence[Call], seed: int) -> list[Any]:
-    from xla_dynamo.compat.recording import windows
+    from xla_dynamo.compat.recording import pending
 
     there = torch.device("xla:0")
     module = module_of(program).to(there)
@@ -109,7 +109,7 @@ def _lazy(program: Any, made: Sequence[Call], seed: int) -> list[Any]:
         seen.append(_tensors(module))
         return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().cpu(), seen)
     except Exception:
-        windows._windows.clear()  # what could not run would be tried again with what comes next
+        pending.forget()  # what could not run would be tried again with what comes next
         raise
 
 

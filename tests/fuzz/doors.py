@@ -66,7 +66,7 @@ def compiled(backend: str, *, dynamic: bool) -> Door:
 
 
 def lazy(programs: Sequence[Program]) -> list[Seen]:
-    """All programs in one window of the device xla:0."""
+    """All programs in one trace of the device xla:0."""
     try:
         return _run(programs, "xla:0")
     except Exception:

@@ -23,9 +23,9 @@ assert_same = partial(values.assert_same, device=XLA)
 
 def forget_pending() -> None:
     """Drop what the device has not run yet: what failed would be tried again with what follows."""
-    from xla_dynamo.compat.recording import windows
+    from xla_dynamo.compat.recording import pending
 
-    windows._windows.clear()
+    pending.forget()
 
 
 def to_device(tree: Any) -> Any:
@@ -67,7 +67,7 @@ def _visible(inputs: tuple[Any, ...]) -> list[Any]:
 
 
 def door(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`function` with its CPU tensors moved to the device, one window, and the way back.
+    """`function` with its CPU tensors moved to the device, one trace, and the way back.
 
     Unlike `assert_lockstep`, it keeps what tensors share, and autograd flows through it.
     """

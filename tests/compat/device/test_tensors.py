@@ -194,7 +194,7 @@ def test_each_step_draws_other_numbers_from_one_program() -> None:
             xm.mark_step()
             seen.append(tuple(x.tolist()))
     assert len(set(seen)) == 4
-    assert counts.compiles <= 1  # none, where another test has run the same window
+    assert counts.compiles <= 1  # none, where another test has run the same trace
 
 
 def test_generators_and_forked_state() -> None:

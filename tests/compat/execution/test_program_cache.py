@@ -1,4 +1,4 @@
-"""Executables of windows: how many are kept, and what happens to the others."""
+"""Executables of traces: how many are kept, and what happens to the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a window was compiled: the first op, argument, size or barrier that differs, and its line."""
+"""Why a trace was compiled: the first op, argument, size or barrier that differs, and its line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import xla_dynamo
 from xla_dynamo.backend.lowering.registry import RULES
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.execution import program_cache, recompile_reason
-from xla_dynamo.compat.recording import windows
+from xla_dynamo.compat.recording import pending
 from xla_dynamo.compat.values.trie import State
 
 XLA = torch.device("xla:0")
@@ -27,9 +27,9 @@ XLA = torch.device("xla:0")
 def reason(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     """The reason of the last compile; every test begins with nothing recorded."""
     xm.mark_step()
-    window = windows.window(XLA)
-    window.root = State(None, (), 0, 0, None, None)
-    window.clear()
+    trace = pending.trace(XLA)
+    trace.root = State(None, (), 0, 0, None, None)
+    trace.clear()
     monkeypatch.setattr(recompile_reason, "_alike", {})
     monkeypatch.setattr(program_cache, "_runs", OrderedDict())
     return lambda: xla_dynamo.compiles()[-1].reason
@@ -44,7 +44,7 @@ def test_the_first_of_its_kind(reason: Callable[[], str]) -> None:
     y = x.exp()  # here
     xm.mark_step()
     assert y.device == XLA
-    assert reason().startswith("first compile of a window that begins with aten.exp at")
+    assert reason().startswith("first compile of a trace that begins with aten.exp at")
     assert reason().endswith("(y = x.exp()  # here)")
     assert f"{__file__}:" in reason()
 
@@ -180,7 +180,7 @@ def test_a_window_that_goes_on_after_the_known_barrier(reason: Callable[[], str]
     z = y.sin()
     xm.mark_step()
     assert z.shape == y.shape
-    assert reason().startswith("the barrier came later: the window went on after aten.exp at")
+    assert reason().startswith("the barrier came later: the trace went on after aten.exp at")
     assert reason().endswith("(z = y.sin())")
 
 
@@ -213,7 +213,7 @@ def test_windows_that_keep_being_compiled_are_warned_of_once(reason: Callable[[]
     with pytest.warns(xla_dynamo.RecompileWarning) as warned:
         step(8)
     text = str(warned[0].message)
-    assert text.startswith("8 programs were compiled for windows that begin with aten.exp at")
+    assert text.startswith("8 programs were compiled for traces that begin with aten.exp at")
     assert "was float32[7, 4], is float32[8, 4] (dimension 0: 7 -> 8)" in text
     assert "drop_last=True" in text
     assert "pad" in text

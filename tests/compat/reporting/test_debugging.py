@@ -14,7 +14,7 @@ from torch_xla.debug import graph_saver, metrics_saver, model_comparator, profil
 from torch_xla.distributed.parallel_loader import MpDeviceLoader
 
 from tests.programs import python
-from xla_dynamo.compat.recording import metrics
+from xla_dynamo.compat.execution import sync
 from xla_dynamo.compat.reporting import debugging, ir_text
 
 XLA = torch.device("xla:0")
@@ -336,7 +336,7 @@ def test_causes(
     profiler.set_tracer_marked_step(False)
     xm.mark_step()
     causes: list[str] = []
-    monkeypatch.setattr(metrics, "on_launch", [lambda *_: causes.append(debugging.cause())])
+    monkeypatch.setattr(sync, "on_launch", [lambda *_: causes.append(debugging.cause())])
     launch(x)
     profiler.set_tracer_marked_step(False)
     assert set(causes) == {words}

@@ -1,4 +1,4 @@
-"""Python numbers, which are inputs of a window, in ops on integers: eager wraps and rounds."""
+"""Python numbers, which are inputs of a trace, in ops on integers: eager wraps and rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python numbers of a window enter ops in the precision of eager's."""
+"""Python numbers of a trace enter ops in the precision of eager's."""
 
 from __future__ import annotations
 

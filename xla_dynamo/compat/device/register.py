@@ -29,7 +29,7 @@ from xla_dynamo.compat.kernels.out_variants import register_out_variants
 from xla_dynamo.compat.kernels.packed_sequences import register_packed_sequences
 from xla_dynamo.compat.kernels.prims import register_prims
 from xla_dynamo.compat.kernels.view_copy import register_view_copy
-from xla_dynamo.compat.recording import devices, fork_guard, metrics, shape_inference, windows
+from xla_dynamo.compat.recording import devices, fork_guard, metrics, pending, shape_inference
 from xla_dynamo.compat.values import values
 from xla_dynamo.compat.values.hide_from_dynamo import hide_kernels
 from xla_dynamo.compat.values.torch_private import DeviceType
@@ -41,7 +41,7 @@ _libraries: list[torch.library.Library] = []
 @functools.cache
 def install() -> None:
     """Make the lazy device exist, once for the process."""
-    for module in (fork_guard, inplace, metrics, shape_inference, values, windows):
+    for module in (fork_guard, inplace, metrics, pending, shape_inference, values):
         module.install()  # what they change outside themselves: hooks at a fork, a filter of logs
     _register_guard()
     Leaf.__torch_dispatch__ = classmethod(dispatch.dispatch)  # type: ignore[method-assign]
@@ -64,9 +64,9 @@ def install() -> None:
     register_prims(primitives)
     register_control_flow()
     resident.RESIDENCIES["xla"] = resident.Residency(
-        lambda device: sync.device_of(windows.window(device)), sync.arrays_of, sync.tensors_of
+        lambda device: sync.device_of(pending.trace(device)), sync.arrays_of, sync.tensors_of
     )
-    windows.allow_backward()
+    pending.allow_backward()
     hide_kernels()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.execution.sync import cut
-from xla_dynamo.compat.recording import devices, metrics, windows
+from xla_dynamo.compat.recording import devices, metrics, pending
 
 Closure = Callable[[], Any]
 
@@ -53,13 +53,13 @@ def mark_step(device: devices.Named | None = None, *, wait: bool = False) -> Non
 def launch(device: devices.Named, *, wait: bool = False) -> None:
     """Launch what is pending on a device; with `wait`, return when it is done."""
     index = devices.index_of(device)
-    window = windows.window(torch.device("xla", index))
-    with window.lock:
-        values = window.values  # the list only: a second reference to a value would keep it alive
+    trace = pending.trace(torch.device("xla", index))
+    with trace.lock:
+        values = trace.values  # the list only: a second reference to a value would keep it alive
         try:
-            cut(window)
+            cut(trace)
         finally:
-            if window.values is not values:  # launched, also if one of its ops raised
+            if trace.values is not values:  # launched, also if one of its ops raised
                 made = (value.array for value in values)
                 _launched[index] = [weakref.ref(array) for array in made if array is not None]
             del values  # a traceback would keep them
@@ -158,12 +158,12 @@ _worker = _Worker()
 def step(device: devices.Named | None = None, check: Callable[[Any], None] | None = None) -> Any:
     """A block that is one step: barriers around it, also when it raises.
 
-    check: is given the window before the closing barrier.
+    check: is given the trace before the closing barrier.
     """
     mark_step(device)
     try:
         yield
         if check is not None:
-            check(windows.window(torch.device("xla", devices.index_of(device))))
+            check(pending.trace(torch.device("xla", devices.index_of(device))))
     finally:
         mark_step(device)

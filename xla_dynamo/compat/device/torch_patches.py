@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.kernels import inplace
-from xla_dynamo.compat.recording import devices, seeds, windows
+from xla_dynamo.compat.recording import devices, pending, seeds
 
 from . import torch_xla_module
 
@@ -140,7 +140,7 @@ def _backward_in_any_thread() -> None:
     original = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        windows.allow_backward()
+        pending.allow_backward()
         return original(*args, **kwargs)
 
     _replace(torch.autograd, "_engine_run_backward", run)

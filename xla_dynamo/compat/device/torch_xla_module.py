@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.recording import devices, seeds, windows
+from xla_dynamo.compat.recording import devices, pending, seeds
 
 from . import step_barrier
 
@@ -23,7 +23,7 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """Whether a device was used."""
-    return bool(windows.windows())
+    return bool(pending.traces())
 
 
 def device_count() -> int:

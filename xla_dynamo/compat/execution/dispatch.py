@@ -1,7 +1,7 @@
 """Ops on tensors of the lazy device -> recorded, or answered at once.
 
 `dispatch` is what PyTorch calls for every functional aten op that reaches a `Leaf`. Nearly all are
-appended to the device's window. The handlers below are the others: transfers, aliases, reads.
+appended to the device's trace. The handlers below are the others: transfers, aliases, reads.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat.recording import metrics, shape_inference, windows
-from xla_dynamo.compat.recording.trace import ForeignTensor, Window, find, window_of
+from xla_dynamo.compat.recording import metrics, pending, shape_inference
+from xla_dynamo.compat.recording.trace import ForeignTensor, Trace, find, trace_of
 from xla_dynamo.compat.values import unsupported_tensors
 from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
 from xla_dynamo.compat.values.op_table import OPS, Op, describe, handles
@@ -34,27 +34,27 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
 
 
 def record(op: Op, args: Any, kwargs: Any) -> Any:
-    """Append `op` to the window of its first tensor, or run it now if it depends on values."""
+    """Append `op` to the trace of its first tensor, or run it now if it depends on values."""
     first = args[0] if args else None
-    window: Any = first.value.home if type(first) is Leaf else _window(args, kwargs or {})
+    trace: Any = first.value.home if type(first) is Leaf else _trace(args, kwargs or {})
     try:
-        result = window.record(op, args, kwargs or {})
+        result = trace.record(op, args, kwargs or {})
     except ForeignTensor:
-        args = _admit(window, op, args)
-        result = window.record(op, args, kwargs or {})
+        args = _admit(trace, op, args)
+        result = trace.record(op, args, kwargs or {})
     if result is not shape_inference.EAGER:
         return result
     result = _counted.take(op, args, kwargs or {})
-    return run_now(window, op, args, kwargs or {}) if result is NotImplemented else result
+    return run_now(trace, op, args, kwargs or {}) if result is NotImplemented else result
 
 
 _counted = dynamic_shapes.OnDevice(record)
 
 
-def _window(args: Any, kwargs: Any) -> Window:
-    window = find(args, kwargs)
-    assert window is not None, "dispatch is called for leaves"
-    return window
+def _trace(args: Any, kwargs: Any) -> Trace:
+    trace = find(args, kwargs)
+    assert trace is not None, "dispatch is called for leaves"
+    return trace
 
 
 # What takes CPU tensors on every device: indices, lengths.
@@ -71,7 +71,7 @@ _FROM_HOST = frozenset(
 )
 
 
-def _admit(window: Window, op: Op, args: Any) -> Any:
+def _admit(trace: Trace, op: Op, args: Any) -> Any:
     """CPU tensors among the arguments: uploaded where eager PyTorch would, else an error.
 
     Raises:
@@ -82,17 +82,17 @@ def _admit(window: Window, op: Op, args: Any) -> Any:
         if type(argument) is Leaf or not isinstance(argument, torch.Tensor):
             return argument
         if argument.dim() == 0 or op.func in _FROM_HOST:
-            return leaf(sync.upload(window, argument))
+            return leaf(sync.upload(trace, argument))
         raise RuntimeError(
             f"Input tensor is not an XLA tensor: {argument.type()} "
             f"(Expected all tensors to be on the same device: {op.name} got tensors on "
-            f"{window.device} and on {argument.device}. Move it with .to('{window.device}'))"
+            f"{trace.device} and on {argument.device}. Move it with .to('{trace.device}'))"
         )
 
     return pytree.tree_map(admit, args)
 
 
-def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
+def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     """Run `op` on the CPU on the values of its arguments; results go back to the device."""
 
     def to_cpu(argument: Any) -> Any:
@@ -105,7 +105,7 @@ def run_now(window: Window, op: Op, args: Any, kwargs: Any) -> Any:
             return result
         if not unsupported_tensors.is_dense(result):
             raise unsupported_tensors.refuse(result.layout, result.dtype, op.func)
-        return leaf(sync.upload(window, result))
+        return leaf(sync.upload(trace, result))
 
     args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
     with honouring_lazy_bits():
@@ -156,7 +156,7 @@ def _to_copy(op: Op, args: Any, kwargs: Any) -> Any:
     if dtype is not None or form is not None:
         host = host.to(dtype=dtype, memory_format=form or torch.preserve_format)
     if device.type == "xla":
-        return leaf(sync.upload(windows.window(device), host))
+        return leaf(sync.upload(pending.trace(device), host))
     return host.to(device)
 
 
@@ -171,11 +171,11 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
         host = source.to(to.meta.dtype)
         if host.shape != to.meta.shape:
             host = host.expand(to.meta.shape)
-        return leaf(sync.upload(window_of(to), host, to.meta))
+        return leaf(sync.upload(trace_of(to), host, to.meta))
     value = source.value
     if value.home is not to.home:
         host = sync.download(value).to(to.meta.dtype).expand(to.meta.shape)
-        return leaf(sync.upload(window_of(to), host, to.meta))
+        return leaf(sync.upload(trace_of(to), host, to.meta))
     if value.meta is to.meta:
         return leaf(value)
     result = source

@@ -1,7 +1,7 @@
 """An op whose shape depends on data -> its steps on lazy tensors: see backend.counted.
 
 The device computes all there can be and its count; reading that is a barrier, and what is taken of
-the whole belongs to the next window, which is compiled for its size in any case.
+the whole belongs to the next trace, which is compiled for its size in any case.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xla_dynamo.backend.graph import error_origin
-from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.trie import State, metas_in
 from xla_dynamo.compat.values.values import Failure
@@ -26,7 +26,7 @@ _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 
 @dataclass(frozen=True)
 class Lost:
-    """What a pending window cannot compute: ops, and by number the values they would have given."""
+    """What a pending trace cannot compute: ops, and by number the values they would have given."""
 
     states: frozenset[State] = frozenset()
     values: Mapping[int, Failure] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Lost:
 NOTHING = Lost()
 
 
-def lost_by(error: Exception, window: Window, live: Sequence[int], lost: Lost) -> Lost | None:
+def lost_by(error: Exception, trace: Trace, live: Sequence[int], lost: Lost) -> Lost | None:
     """What is lost, now that the program for `live`, which did without `lost`, raised `error`.
 
     None if that lies with no one op, or may go well another time.
@@ -44,21 +44,21 @@ def lost_by(error: Exception, window: Window, live: Sequence[int], lost: Lost) -
     if culprit is None or out_of_memory.lacks_memory(error):
         return None
     if not isinstance(culprit, State):
-        culprit = program_cache.state_of(window, live, lost.states, culprit)
+        culprit = program_cache.state_of(trace, live, lost.states, culprit)
     if culprit in lost.states:
         return None
     where = describe.where(culprit.place)
     note = f"{describe.op_name(culprit.op.func)} at {where} raised this."
     failure = Failure(_without_frames(error), note)
     error.add_note(note)
-    return _spread(failure, culprit, window, lost)
+    return _spread(failure, culprit, trace, lost)
 
 
-def _spread(failure: Failure, culprit: State, window: Window, lost: Lost) -> Lost:
+def _spread(failure: Failure, culprit: State, trace: Trace, lost: Lost) -> Lost:
     """`lost`, with the op `culprit` and all that depends on it."""
     states, values = set(lost.states), dict(lost.values)
     first = 0
-    for state in window.state.path():
+    for state in trace.state.path():
         results = range(first, first := first + len(metas_in(state.outputs)))
         if state in states:
             continue
@@ -69,10 +69,10 @@ def _spread(failure: Failure, culprit: State, window: Window, lost: Lost) -> Los
     return Lost(frozenset(states), values)
 
 
-def mark(window: Window, lost: Lost) -> None:
+def mark(trace: Trace, lost: Lost) -> None:
     """From now on, whoever uses one of the lost values gets the error that lost it."""
     for number, failure in lost.values.items():
-        value = window.values[number]
+        value = trace.values[number]
         value.ref, value.stamp = failure, None
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import torch
 
-from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.format_units import show_bytes
 from xla_dynamo.compat.values.trie import metas_in
@@ -20,7 +20,7 @@ _HOST = re.compile(r"DefaultCPUAllocator")
 _SHOWN = 5
 
 
-def reraise(error: Exception, window: Window) -> NoReturn:
+def reraise(error: Exception, trace: Trace) -> NoReturn:
     """Raise what compiling, launching or reading raised.
 
     Raises:
@@ -33,8 +33,8 @@ def reraise(error: Exception, window: Window) -> NoReturn:
         finally:
             del error  # its traceback holds this frame: together they would outlive the handler
     raise OutOfMemory(
-        f"{window.device} out of memory. XLA says: {str(error).splitlines()[0]}\n"
-        f"The largest buffers of the program and of the tensors alive:\n{largest(window)}\n"
+        f"{trace.device} out of memory. XLA says: {str(error).splitlines()[0]}\n"
+        f"The largest buffers of the program and of the tensors alive:\n{largest(trace)}\n"
         "Use a smaller batch, bfloat16 or torch.utils.checkpoint, and drop references to results "
         "that are not needed before the barrier (del, detach())."
     ) from error
@@ -47,19 +47,19 @@ def lacks_memory(error: Exception) -> bool:
     return known or bool(_REFUSED.search(text) or _HOST.search(text))
 
 
-def largest(window: Window) -> str:
+def largest(trace: Trace) -> str:
     """The largest buffers of a device, one a line: size, shape, and the line that makes them."""
     buffers: dict[int, tuple[Meta, str]] = {}
-    path = window.state.path()
-    if window.values:
+    path = trace.state.path()
+    if trace.values:
         metas = [(m, state) for state in path for m in metas_in(state.outputs)]
-        for value, (meta, state) in zip(window.values, metas, strict=False):
+        for value, (meta, state) in zip(trace.values, metas, strict=False):
             made = describe.op_name(state.op.func)
             buffers[id(value)] = meta, f"result of {made} at {describe.where(state.place)}"
-        for i, value in enumerate(window.inputs):
+        for i, value in enumerate(trace.inputs):
             buffers[id(value)] = value.meta, f"input {i} of the program"
     for found in gc.get_objects():
-        if type(found) is Value and found.home is window and found.array is not None:
+        if type(found) is Value and found.home is trace and found.array is not None:
             buffers.setdefault(id(found), (found.meta, "a tensor that is alive"))
     ordered = sorted(buffers.values(), key=lambda buffer: -size(buffer[0]))
     lines = [f"  {show_bytes(size(meta))}  {meta}, {what}" for meta, what in ordered[:_SHOWN]]

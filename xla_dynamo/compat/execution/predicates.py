@@ -1,6 +1,6 @@
 """Ops that answer with a Python bool -> one computed on the device, and read.
 
-torch.equal and torch.allclose cut the window, as `.item()` does; comparing sizes does not.
+torch.equal and torch.allclose cut the trace, as `.item()` does; comparing sizes does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A pending window -> the program that runs it: built, looked up by its structure, compiled.
+"""A pending trace -> the program that runs it: built, looked up by its structure, compiled.
 
-Windows that differ only in what nobody needs (a value that was printed, then dropped) have the same
+Traces that differ only in what nobody needs (a value that was printed, then dropped) have the same
 graph, and share one executable. States of the trie know their programs, and these know executables
 weakly: the latest are kept.
 """
@@ -22,7 +22,7 @@ from xla_dynamo.backend.graph import error_origin
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics, shape_inference
-from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import functionalization
 from xla_dynamo.compat.values.trie import State
 from xla_dynamo.compat.values.values import Array
@@ -34,14 +34,14 @@ Run = Callable[[list[Array]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class Program:
-    """What runs a window.
+    """What runs a trace.
 
     run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values; gone
         where as many others as `_runs` keeps were compiled since.
-    inputs: which of the window's inputs it uses.
-    scalars: (dtype, which of the window's numbers) for each vector of numbers it takes.
-    seeds: which of the window's random ops it runs.
-    results: which of the window's values it computes.
+    inputs: which of the trace's inputs it uses.
+    scalars: (dtype, which of the trace's numbers) for each vector of numbers it takes.
+    seeds: which of the trace's random ops it runs.
+    results: which of the trace's values it computes.
     watch: which of the results tells that it has ended: a small one.
     """
 
@@ -56,40 +56,40 @@ class Program:
 # Executables that are kept, over all devices: those that were compiled, or found again, last. One
 # of XLA:CPU takes some 27 of the 65,530 memory maps that Linux allows a process.
 _runs: Bounded[Hashable, Run] = Bounded(1024)
-# Are told of every window that is compiled: the executable is one of XLA, or runs several.
-on_compile: list[Callable[[Window, Program, Any], None]] = []
+# Are told of every trace that is compiled: the executable is one of XLA, or runs several.
+on_compile: list[Callable[[Trace, Program, Any], None]] = []
 
 
-def compile_window(
-    window: Window,
+def compile_trace(
+    trace: Trace,
     live: Sequence[int],
     dead: Sequence[int],
     device: pjrt.Device,
     without: Collection[State] = (),
 ) -> tuple[Program, Run]:
-    """The program of the pending window for the results `live`; it takes over the inputs `dead`.
+    """The program of the pending trace for the results `live`; it takes over the inputs `dead`.
 
     without: ops that are not run: no result depends on them.
     """
     with shape_inference.lock, interrupts.deferred(once=True):  # threads share fakes
-        return _compile_window(window, live, dead, device, without)
+        return _compile_trace(trace, live, dead, device, without)
 
 
-def _compile_window(
-    window: Window,
+def _compile_trace(
+    trace: Trace,
     live: Sequence[int],
     dead: Sequence[int],
     device: pjrt.Device,
     without: Collection[State],
 ) -> tuple[Program, Run]:
-    builder = trace_to_fx.build(window.state.path(), window.inputs, without)
+    builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
     inputs, vectors, seeds = builder.close(live)
     given = set(dead)
     donated = frozenset(position for position, i in enumerate(inputs) if i in given)
     options = repr(recompile_reason.compile_options())
     # Ops on integers give floats of the default dtype, which no argument tells.
     dtype = torch.get_default_dtype()
-    key = (window.device, dtype, donated, options, structure(builder.graph))
+    key = (trace.device, dtype, donated, options, structure(builder.graph))
     run = _runs.get(key)
     watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
     if run is not None:
@@ -97,7 +97,7 @@ def _compile_window(
         metrics.count("CachedCompile")
         return Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch), run
     error_origin.number(builder.graph.nodes)
-    request = recompile_reason.request(window, (live, dead))
+    request = recompile_reason.request(trace, (live, dead))
     with metrics.timed("CompileTime"), functionalization.outermost():
         compiled = device_launch.compile_arrays(
             builder.graph, request, device, donated, metrics.count_fallback
@@ -106,17 +106,17 @@ def _compile_window(
     program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
     metrics.compiled(getattr(compiled, "aliases", 0))
     for listener in on_compile:
-        listener(window, program, compiled)
+        listener(trace, program, compiled)
     return program, run
 
 
-def state_of(window: Window, live: Sequence[int], without: Collection[State], number: int) -> State:
-    """The op that node `number` of a program of the window is part of.
+def state_of(trace: Trace, live: Sequence[int], without: Collection[State], number: int) -> State:
+    """The op that node `number` of a program of the trace is part of.
 
-    Windows share programs, hence no node of a program knows the op of each window.
+    Traces share programs, hence no node of a program knows the op of each trace.
     """
     with shape_inference.lock, interrupts.deferred(once=True):
-        builder = trace_to_fx.build(window.state.path(), window.inputs, without)
+        builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
         builder.close(live)
     return list(builder.graph.nodes)[number].meta["state"]
 

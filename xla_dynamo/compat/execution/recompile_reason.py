@@ -1,6 +1,6 @@
-"""Why a window was compiled: how it differs from the recorded one that it is most like.
+"""Why a trace was compiled: how it differs from the recorded one that it is most like.
 
-The windows of a device share a trie, so the op at which this one left what was recorded before is
+The traces of a device share a trie, so the op at which this one left what was recorded before is
 the last branch on its path.
 """
 
@@ -16,7 +16,7 @@ from xla_dynamo.backend.executable.launch import Request
 from xla_dynamo.backend.passes.contract import WayIn
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics as lazy_metrics
-from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values.describe import op_at, op_name, producers, refs, show, where
 from xla_dynamo.compat.values.source_location import Place
 from xla_dynamo.compat.values.trie import Number, State
@@ -28,7 +28,7 @@ from . import settings
 
 @dataclass(frozen=True)
 class Difference:
-    """What is new in a window. kind: a key of `_ADVICE`, or "first" if there was none like it."""
+    """What is new in a trace. kind: a key of `_ADVICE`, or "first" if there was none like it."""
 
     kind: str
     text: str
@@ -37,7 +37,7 @@ class Difference:
         return self.text
 
 
-# Which results of a window are alive at its barrier, and which inputs are given up.
+# Which results of a trace are alive at its barrier, and which inputs are given up.
 Survivors = tuple[Sequence[int], Collection[int]]
 
 _ADVICE = {
@@ -52,39 +52,39 @@ _ADVICE = {
 }
 
 _numbers = itertools.count(1)
-# How often windows that begin with the same op at the same line were compiled.
+# How often traces that begin with the same op at the same line were compiled.
 _alike: Bounded[tuple[Any, Place | None], int] = Bounded(4096)
 
 
-def request(window: Window, survivors: Survivors) -> Request:
-    """Name and reason of the program of the pending window, for reports."""
-    difference = differs(window, survivors)
-    _warn_if_many(window, difference)
-    name = f"{window.device} window {next(_numbers)}"
+def request(trace: Trace, survivors: Survivors) -> Request:
+    """Name and reason of the program of the pending trace, for reports."""
+    difference = differs(trace, survivors)
+    _warn_if_many(trace, difference)
+    name = f"{trace.device} trace {next(_numbers)}"
     return Request(name, difference.text, frozenset(), 0, compile_options(), WayIn.LAZY)
 
 
 def compile_options() -> options.Options:
-    """The options that a window compiled now gets."""
+    """The options that a trace compiled now gets."""
     return options.parse(settings.options(), None)
 
 
-def reason(window: Window) -> str:
-    """What is new in what a window has recorded so far."""
-    return differs(window, None).text
+def reason(trace: Trace) -> str:
+    """What is new in what a trace has recorded so far."""
+    return differs(trace, None).text
 
 
-def differs(window: Window, survivors: Survivors | None) -> Difference:
-    """The first difference between the pending window and the most similar one before it."""
-    path = window.state.path()
-    if window.state.programs and survivors is None:
-        return Difference("live", "the same ops as in a window before")
-    if window.state.programs and survivors is not None:
-        return _other_survivors(window, path, survivors)
-    if window.state in lazy_metrics.launches:
+def differs(trace: Trace, survivors: Survivors | None) -> Difference:
+    """The first difference between the pending trace and the most similar one before it."""
+    path = trace.state.path()
+    if trace.state.programs and survivors is None:
+        return Difference("live", "the same ops as in a trace before")
+    if trace.state.programs and survivors is not None:
+        return _other_survivors(trace, path, survivors)
+    if trace.state in lazy_metrics.launches:
         return Difference("options", "the options of the compiler changed")
-    if window.state.children:
-        following = next(iter(window.state.children.values()))
+    if trace.state.children:
+        following = next(iter(trace.state.children.values()))
         return Difference(
             "barrier",
             f"the barrier came earlier: after {op_at(path[-1])}; before, {op_at(following)} "
@@ -99,12 +99,12 @@ def differs(window: Window, survivors: Survivors | None) -> Difference:
         if parent.programs:
             return Difference(
                 "barrier",
-                f"the barrier came later: the window went on after {op_at(path[depth - 1])} with "
+                f"the barrier came later: the trace went on after {op_at(path[depth - 1])} with "
                 f"{op_at(state)}",
             )
         if old is not None:
             break
-    return Difference("first", f"first compile of a window that begins with {op_at(path[0])}")
+    return Difference("first", f"first compile of a trace that begins with {op_at(path[0])}")
 
 
 def _most_like(new: State, others: Sequence[State]) -> State | None:
@@ -178,14 +178,14 @@ def _origin(ref: Ref, results: Sequence[State]) -> str:
     return f"the result of {op_at(results[ref.index])}" if known else f"result {ref.index}"
 
 
-def _other_survivors(window: Window, path: Sequence[State], survivors: Survivors) -> Difference:
+def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) -> Difference:
     """The ops are known, but other tensors are alive at the barrier."""
     live, dead = survivors
 
     def distance(known: Any) -> int:
         return len({*known[0]} ^ {*live}) + len({*known[1]} ^ {*dead})
 
-    old_live, old_dead = min(reversed(list(window.state.programs)), key=distance)
+    old_live, old_dead = min(reversed(list(trace.state.programs)), key=distance)
     results = producers(path)
     for i in sorted({*old_live} ^ {*live}):
         change = (
@@ -195,22 +195,22 @@ def _other_survivors(window: Window, path: Sequence[State], survivors: Survivors
         return Difference("live", f"the set of live tensors differs: {text}")
     for i in sorted({*old_dead} ^ {*dead}):
         change = "is given up, was kept" if i in dead else "is kept, was given up"
-        user = next(state for state in path if any(r is window.inputs[i].ref for r in refs(state)))
-        text = f"input {i} ({window.inputs[i].meta}, first used by {op_at(user)}) {change}"
+        user = next(state for state in path if any(r is trace.inputs[i].ref for r in refs(state)))
+        text = f"input {i} ({trace.inputs[i].meta}, first used by {op_at(user)}) {change}"
         return Difference("live", f"the set of live tensors differs: {text}")
     return Difference("live", "the set of live tensors differs")
 
 
-def _warn_if_many(window: Window, difference: Difference) -> None:
-    """Say once, for windows that begin alike, that they keep being compiled."""
-    first = window.state.path()[0]
+def _warn_if_many(trace: Trace, difference: Difference) -> None:
+    """Say once, for traces that begin alike, that they keep being compiled."""
+    first = trace.state.path()[0]
     key = (first.op.func, first.place)
     _alike[key] = count = _alike.get(key, 0) + 1
     if count < config().recompile_warning or difference.kind == "first":
         return
     metrics.warn_once(
-        ("window", key),
-        f"{count} programs were compiled for windows that begin with {op_at(first)}. The last one "
+        ("trace", key),
+        f"{count} programs were compiled for traces that begin with {op_at(first)}. The last one "
         f"because: {difference}. {_ADVICE[difference.kind]} xla_dynamo.compiles() lists them all; "
         "docs/recompilation.md explains.",
         metrics.RecompileWarning,

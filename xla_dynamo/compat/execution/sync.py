@@ -1,6 +1,6 @@
-"""A recorded window -> an executable, launched; values -> device arrays and back.
+"""A recorded trace -> an executable, launched; values -> device arrays and back.
 
-`cut` is the barrier: everything pending on a device becomes one program over the window's inputs.
+`cut` is the barrier: everything pending on a device becomes one program over the trace's inputs.
 It returns when the program is launched, not when it is done. Where one op raises, all that does not
 depend on it is computed all the same (see failures).
 """
@@ -18,8 +18,8 @@ import torch
 from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.recording import fork_guard, metrics, shape_inference, windows
-from xla_dynamo.compat.recording.trace import Window, window_of
+from xla_dynamo.compat.recording import fork_guard, metrics, pending, shape_inference
+from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values import unsupported_tensors
 from xla_dynamo.compat.values.storage_dtype import stored
 from xla_dynamo.compat.values.values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
@@ -39,99 +39,99 @@ _Numbers = tuple[int, ...]
 _HELD = _references([Value.__new__(Value)])[0]
 
 
-# Are told of every launch of a window.
-on_launch: list[Callable[[Window, Program], None]] = []
+# Are told of every launch of a trace.
+on_launch: list[Callable[[Trace, Program], None]] = []
 
 
-def cut(window: Window) -> bool:
+def cut(trace: Trace) -> bool:
     """Compile (if new) and launch everything that is pending; whether anything was.
 
     Raises:
         What an op raises, once: its results are failed then. What has another reason (no memory,
         Ctrl-C) leaves everything pending.
     """
-    with window.lock:
-        if not window.values:
-            window.clear()
+    with trace.lock:
+        if not trace.values:
+            trace.clear()
             return False
         if settings.launch_refusal is not None:
             raise RuntimeError(settings.launch_refusal)
         held = _HELD
-        live = tuple([i for i, n in enumerate(_references(window.values)) if n > held])
-        dead = tuple([i for i, n in enumerate(_references(window.inputs)) if n == held])
+        live = tuple([i for i, n in enumerate(_references(trace.values)) if n > held])
+        dead = tuple([i for i, n in enumerate(_references(trace.inputs)) if n == held])
         try:
-            _run(window, live, dead)
+            _run(trace, live, dead)
         except Exception as error:
-            _run_others(window, live, dead, error)
+            _run_others(trace, live, dead, error)
         return True
 
 
 def _run(
-    window: Window, live: _Numbers, dead: _Numbers, lost: failed_values.Lost = failed_values.NOTHING
+    trace: Trace, live: _Numbers, dead: _Numbers, lost: failed_values.Lost = failed_values.NOTHING
 ) -> None:
-    """Launch the program for the values `live`, and begin a new window."""
-    program = window.state.programs.get((live, dead))
+    """Launch the program for the values `live`, and begin a new trace."""
+    program = trace.state.programs.get((live, dead))
     run = None if program is None else program.run()
     if program is None or run is None:
-        device = device_of(window)
-        program, run = program_cache.compile_window(window, live, dead, device, lost.states)
-        window.state.programs[live, dead] = program
+        device = device_of(trace)
+        program, run = program_cache.compile_trace(trace, live, dead, device, lost.states)
+        trace.state.programs[live, dead] = program
     else:
         metrics.count("CachedCompile")
     with interrupts.deferred():
-        _launch(window, program, run)
+        _launch(trace, program, run)
         if lost.values:
-            failed_values.mark(window, lost)
-        window.clear()
+            failed_values.mark(trace, lost)
+        trace.clear()
 
 
-def _run_others(window: Window, live: _Numbers, dead: _Numbers, error: Exception) -> NoReturn:
+def _run_others(trace: Trace, live: _Numbers, dead: _Numbers, error: Exception) -> NoReturn:
     """Launch what does not depend on the op that raised `error`, and raise that."""
     lost, latest = failed_values.NOTHING, error
     try:
         while latest is not None:
-            more = failed_values.lost_by(latest, window, live, lost)
+            more = failed_values.lost_by(latest, trace, live, lost)
             if more is None:
-                out_of_memory.reraise(latest, window)
+                out_of_memory.reraise(latest, trace)
             lost = more
             live = tuple([i for i in live if i not in lost.values])
             failed_values.release(latest)
-            latest = _attempt(window, live, dead, lost)
+            latest = _attempt(trace, live, dead, lost)
         raise error
     finally:
         del error, latest  # their tracebacks hold this frame
 
 
 def _attempt(
-    window: Window, live: _Numbers, dead: _Numbers, lost: failed_values.Lost
+    trace: Trace, live: _Numbers, dead: _Numbers, lost: failed_values.Lost
 ) -> Exception | None:
     """`_run`; what it raised."""
     try:
         if live:
-            _run(window, live, dead, lost)
+            _run(trace, live, dead, lost)
         else:
             with interrupts.deferred():
-                failed_values.mark(window, lost)
-                window.clear()
+                failed_values.mark(trace, lost)
+                trace.clear()
     except Exception as error:
         return error
     return None
 
 
-def alive(window: Window) -> tuple[int, ...]:
+def alive(trace: Trace) -> tuple[int, ...]:
     """Which pending values someone holds."""
-    return tuple([i for i, n in enumerate(_references(window.values)) if n > _HELD])
+    return tuple([i for i, n in enumerate(_references(trace.values)) if n > _HELD])
 
 
-def _launch(window: Window, program: Program, run: Run) -> None:
-    inputs, values = window.inputs, window.values
+def _launch(trace: Trace, program: Program, run: Run) -> None:
+    inputs, values = trace.inputs, trace.values
     arrays = [inputs[i].array for i in program.inputs]
-    scalars = window.scalars
-    device = device_of(window)
+    scalars = trace.scalars
+    device = device_of(trace)
     for dtype, places in program.scalars:
         arrays.append(pjrt.put(np.array([scalars[i] for i in places], dtype), device))
     if program.seeds:
-        seeds = np.array([window.seeds[i] for i in program.seeds], np.uint64)
+        seeds = np.array([trace.seeds[i] for i in program.seeds], np.uint64)
         arrays.append(pjrt.put(seeds.view(np.uint32).reshape(-1, 2), device))
     start = time.perf_counter_ns()
     results = run(arrays)
@@ -139,11 +139,11 @@ def _launch(window: Window, program: Program, run: Run) -> None:
         value = values[i]
         value.array = array
         value.stamp = None
-    metrics.launched(window.state, len(values), len(inputs) + len(scalars), len(results))
+    metrics.launched(trace.state, len(values), len(inputs) + len(scalars), len(results))
     if results:
-        metrics.watch(window.device.index, start, results[program.watch], id(program))
+        metrics.watch(trace.device.index, start, results[program.watch], id(program))
     for listener in on_launch:
-        listener(window, program)
+        listener(trace, program)
 
 
 def set_option(name: str, value: Any) -> None:
@@ -153,23 +153,23 @@ def set_option(name: str, value: Any) -> None:
     """
     if not settings.set_option(name, value):
         return
-    used = windows.windows()
+    used = pending.traces()
     try:
-        for window in used:
-            cut(window)
+        for trace in used:
+            cut(trace)
     finally:  # also where an op raises
-        for window in used:
-            with window.lock:
-                window.forget_programs()
+        for trace in used:
+            with trace.lock:
+                trace.forget_programs()
 
 
-def device_of(window: Window) -> Any:
-    """The PJRT device of a window."""
+def device_of(trace: Trace) -> Any:
+    """The PJRT device of a trace."""
     fork_guard.use()
-    return pjrt.device(pjrt.default_platform(), window.device.index, asynchronous=True)
+    return pjrt.device(pjrt.default_platform(), trace.device.index, asynchronous=True)
 
 
-def upload(window: Window, host: torch.Tensor, like: Meta | None = None) -> Value:
+def upload(trace: Trace, host: torch.Tensor, like: Meta | None = None) -> Value:
     """A CPU tensor's value on the device; the tensor may change afterwards.
 
     Its strides are those of `like`, by default those that the tensor's `.to()` gives.
@@ -181,22 +181,22 @@ def upload(window: Window, host: torch.Tensor, like: Meta | None = None) -> Valu
         raise unsupported_tensors.refuse(host.layout, host.dtype)
     start = time.perf_counter_ns()
     try:
-        array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(window))
+        array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(trace))
     except Exception as error:
-        out_of_memory.reraise(error, window)
+        out_of_memory.reraise(error, trace)
     metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
-    return Value(like or shape_inference.like(meta_of(host)), window, array=array)
+    return Value(like or shape_inference.like(meta_of(host)), trace, array=array)
 
 
 def materialize(value: Value) -> Array:
     """The array of a value, after a barrier if it is pending."""
     if value.array is None:
-        window = window_of(value)
-        with window.lock:
+        trace = trace_of(value)
+        with trace.lock:
             if value.array is None:
-                if value.stamp is not window.stamp:
-                    window.adopt(value)
-                cut(window)
+                if value.stamp is not trace.stamp:
+                    trace.adopt(value)
+                cut(trace)
     return value.array
 
 
@@ -208,7 +208,7 @@ def download(value: Value) -> torch.Tensor:
     try:
         host = pjrt.download(array)
     except Exception as error:
-        out_of_memory.reraise(error, window_of(value))
+        out_of_memory.reraise(error, trace_of(value))
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
     host = host.to(value.meta.dtype)
     if value.meta.strides is None:
@@ -223,22 +223,22 @@ def _strided(host: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
 def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
     """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
-    arrays, pending = [], False
+    arrays, waits = [], False
     for each in tensors:
         leaf = leaf_of(each)
-        value = upload(windows.window(device), each) if leaf is None else leaf.value
+        value = upload(pending.trace(device), each) if leaf is None else leaf.value
         if stored(value.meta.dtype) is not value.meta.dtype:  # compiled graphs have no such switch
-            arrays.append(pjrt.upload(download(value), device_of(window_of(value))))
+            arrays.append(pjrt.upload(download(value), device_of(trace_of(value))))
         else:
-            pending = pending or value.array is None
+            waits = waits or value.array is None
             arrays.append(materialize(value))
-    metrics.graph_enters(len(arrays), pending)
+    metrics.graph_enters(len(arrays), waits)
     return arrays
 
 
 def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
     """New tensors on `device` for arrays that a compiled graph gave."""
-    home = windows.window(device)
+    home = pending.trace(device)
     metrics.graph_launched(home.device.index, arrays)
     made = []
     for array in arrays:

@@ -86,14 +86,16 @@ class Builder:
             if source.meta["val"].shape == state.outputs.shape:  # arrays have no strides
                 self._values.append(source)
                 return
-        trace = _stack_trace(state)
+        stack_trace = _stack_trace(state)
         key = self._key() if op.random else None
         each = foreach.FOREACH.get(op.func)
         if each is not None:
-            self._add_foreach(each, state, trace)
+            self._add_foreach(each, state, stack_trace)
             return
-        args, kwargs = self._arguments(op.func, state.args, state.kwargs, state.outputs, trace)
-        result = self._emit(op.func, args, kwargs, state.outputs, trace, key)
+        args, kwargs = self._arguments(
+            op.func, state.args, state.kwargs, state.outputs, stack_trace
+        )
+        result = self._emit(op.func, args, kwargs, state.outputs, stack_trace, key)
         self._name(result, state.outputs)
 
     def leave_out(self, state: State) -> None:
@@ -102,7 +104,7 @@ class Builder:
         self._values.extend([None] * len(metas_in(state.outputs)))
 
     def _name(self, result: Any, outputs: Any) -> None:
-        """Number the results of an op as the window did."""
+        """Number the results of an op as the trace did."""
         if outputs is None:
             return
         if type(outputs) is Meta:
@@ -121,7 +123,7 @@ class Builder:
             aten.select.int, (self._keys, 0, index), {}, meta(torch.Size([2]), torch.uint32), ""
         )
 
-    def _add_foreach(self, each: Any, state: State, trace: str) -> None:
+    def _add_foreach(self, each: Any, state: State, stack_trace: str) -> None:
         """A list op, element by element: XLA fuses what belongs together."""
         assert state.op is not None
         length = len(state.outputs)
@@ -129,11 +131,13 @@ class Builder:
         for i, output in enumerate(state.outputs):
             own = [foreach.element(argument, i, length) for argument in state.args]
             listed, named = foreach.named(each, own)
-            args, kwargs = self._arguments(each, listed, {**named, **state.kwargs}, output, trace)
-            self._name(self._emit(each, args, kwargs, output, trace, None), output)
+            args, kwargs = self._arguments(
+                each, listed, {**named, **state.kwargs}, output, stack_trace
+            )
+            self._name(self._emit(each, args, kwargs, output, stack_trace, None), output)
 
     def _arguments(
-        self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str
+        self, func: Any, args: Any, kwargs: Any, outputs: Any, stack_trace: str
     ) -> tuple[Any, Any]:
         """Refs as nodes, numbers as 0-d tensors."""
         metas = [self._meta(ref) for ref in _refs((args, kwargs))]
@@ -144,7 +148,7 @@ class Builder:
             if type(item) is Ref:
                 return self._node(item)
             if type(item) is Number:
-                return self._number(item, wide, floating, trace)
+                return self._number(item, wide, floating, stack_trace)
             if isinstance(item, (list, tuple)):
                 return [node(part) for part in item]
             if type(item) is torch.dtype:
@@ -162,8 +166,8 @@ class Builder:
         value = self._node(ref).meta["val"]
         return meta(value.shape, value.dtype)
 
-    def _number(self, number: Number, wide: bool, floating: bool, trace: str) -> Node:
-        """A number of the window as a 0-d tensor: of its own dtype, or of the op's precision."""
+    def _number(self, number: Number, wide: bool, floating: bool, stack_trace: str) -> Node:
+        """A number of the trace as a 0-d tensor: of its own dtype, or of the op's precision."""
         dtype: torch.dtype
         own = number.dtype
         if own is float or (own is int and floating):
@@ -181,16 +185,18 @@ class Builder:
         )
         vector, places = self._vectors[store]
         scalar = meta(torch.Size([]), store)
-        node = self._call(aten.select.int, (vector, 0, len(places)), {}, scalar, trace)
+        node = self._call(aten.select.int, (vector, 0, len(places)), {}, scalar, stack_trace)
         places.append(number.index)
         if store != dtype:
             converted = meta(torch.Size([]), dtype)
-            node = self._call(aten._to_copy.default, (node,), {"dtype": dtype}, converted, trace)
+            node = self._call(
+                aten._to_copy.default, (node,), {"dtype": dtype}, converted, stack_trace
+            )
         self._numbers[number.index, dtype] = node
         return node
 
     def _emit(
-        self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str, key: Node | None
+        self, func: Any, args: Any, kwargs: Any, outputs: Any, stack_trace: str, key: Node | None
     ) -> Any:
         """Nodes for one op; its result, or the list of its results."""
         func = without_copy(func)
@@ -199,7 +205,7 @@ class Builder:
         if key is not None and draws(func):
             args, func = (func, 0, key, *args), rng_keys.call
             kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
-        node = self._call(func, args, kwargs, outputs, trace)
+        node = self._call(func, args, kwargs, outputs, stack_trace)
         function = form or COMPOSITES.get(func) or table.get(func)
         if function is None:
             return node
@@ -207,7 +213,9 @@ class Builder:
         items: list[Any] | None = None
         if type(outputs) is not Meta:  # results by number, for replace to find
             items = [
-                self._call(operator.getitem, (node, i), {}, m, trace) if m is not None else None
+                self._call(operator.getitem, (node, i), {}, m, stack_trace)
+                if m is not None
+                else None
                 for i, m in enumerate(outputs)
             ]
         holder = self.graph.output((items if items is not None else node,))
@@ -217,18 +225,18 @@ class Builder:
         if replaced and key is not None:
             self._key_inner(last, key)
         if items is None:
-            return self._as_stored(result[0], outputs, trace)
+            return self._as_stored(result[0], outputs, stack_trace)
         listed: Any = outputs
-        return [self._as_stored(r, m, trace) for r, m in zip(result[0], listed, strict=True)]
+        return [self._as_stored(r, m, stack_trace) for r, m in zip(result[0], listed, strict=True)]
 
-    def _as_stored(self, node: Any, output: Any, trace: str) -> Any:
+    def _as_stored(self, node: Any, output: Any, stack_trace: str) -> Any:
         """What a decomposition gave, in the dtype in which the value is stored."""
         if not isinstance(node, Node) or type(output) is not Meta:
             return node
         dtype = stored(output.dtype)
         if node.meta["val"].dtype is dtype:
             return node
-        return self._call(aten._to_copy.default, (node,), {"dtype": dtype}, output, trace)
+        return self._call(aten._to_copy.default, (node,), {"dtype": dtype}, output, stack_trace)
 
     def _key_inner(self, last: Node, key: Node) -> None:
         """Give random ops that a decomposition brought the key of the op."""
@@ -241,9 +249,9 @@ class Builder:
                 index += 1
             node = node.next
 
-    def _call(self, func: Any, args: Any, kwargs: Any, outputs: Any, trace: str) -> Node:
+    def _call(self, func: Any, args: Any, kwargs: Any, outputs: Any, stack_trace: str) -> Node:
         node = self.graph.call_function(func, args, kwargs)
-        node.meta = {"val": _fakes(outputs), "stack_trace": trace}
+        node.meta = {"val": _fakes(outputs), "stack_trace": stack_trace}
         return node
 
     def close(self, live: Sequence[int]) -> tuple[Any, Any, Any]:

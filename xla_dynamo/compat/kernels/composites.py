@@ -2,7 +2,7 @@
 
 PyTorch decomposes them before a device sees them: a linear layer is five ops forward and nine
 backward, a matmul six and eight, and each costs as much to record as any. A kernel for dispatch key
-XLA makes PyTorch keep them. They are decomposed when the window is compiled.
+XLA makes PyTorch keep them. They are decomposed when the trace is compiled.
 """
 
 from __future__ import annotations

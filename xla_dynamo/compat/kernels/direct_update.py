@@ -75,11 +75,11 @@ def compute(
         return None
     if len(leaves) > 1 and share_memory(targets):
         return None
-    window = leaves[0].value.home
+    trace = leaves[0].value.home
     for leaf in leaves:  # every other mix of devices is an error that the usual way explains
-        if leaf.value.home is not window:
+        if leaf.value.home is not trace:
             return None
-    made: Any = window.record_values(op, args, kwargs)
+    made: Any = trace.record_values(op, args, kwargs)
     if made is shape_inference.EAGER:
         return None
     return [made] if type(made) is Value else made

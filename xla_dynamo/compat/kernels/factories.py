@@ -13,8 +13,8 @@ import torch
 
 from xla_dynamo.compat.execution import dispatch, sync
 from xla_dynamo.compat.recording import shape_inference
-from xla_dynamo.compat.recording.trace import window_of
-from xla_dynamo.compat.recording.windows import window
+from xla_dynamo.compat.recording.pending import trace
+from xla_dynamo.compat.recording.trace import trace_of
 from xla_dynamo.compat.values.op_table import describe
 from xla_dynamo.compat.values.torch_private import Key, is_excluded, wrapped
 from xla_dynamo.compat.values.values import Value, leaf_of, meta, tensor
@@ -66,7 +66,7 @@ def _empty(
     memory_format: Any = None,
 ) -> torch.Tensor:
     made = meta(torch.Size(size), dtype or torch.get_default_dtype())
-    return tensor(Value(shape_inference.like(made, memory_format=memory_format), window(device)))
+    return tensor(Value(shape_inference.like(made, memory_format=memory_format), trace(device)))
 
 
 def _empty_strided(
@@ -78,7 +78,7 @@ def _empty_strided(
     pin_memory: Any = None,
 ) -> torch.Tensor:
     made = meta(torch.Size(size), dtype or torch.get_default_dtype(), stride)
-    return tensor(Value(made, window(device)))
+    return tensor(Value(made, trace(device)))
 
 
 def _copy_from(
@@ -88,7 +88,7 @@ def _copy_from(
     leaf = leaf_of(target)
     assert leaf is not None
     host = source.to(target.dtype).expand(target.shape)
-    leaf.value = sync.upload(window_of(leaf.value), host, leaf.value.meta)
+    leaf.value = sync.upload(trace_of(leaf.value), host, leaf.value.meta)
     return target
 
 
@@ -96,7 +96,7 @@ def _recorder(func: Any) -> Callable[..., Any]:
     op = describe(func)
 
     def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
-        home = window(kwargs.pop("device"))
+        home = trace(kwargs.pop("device"))
         kwargs.pop("pin_memory", None)
         kwargs.pop("layout", None)
         made = home.record(op, args, kwargs)

@@ -40,7 +40,7 @@ class Metric:
 lock = threading.RLock()
 counters: collections.Counter[str] = collections.Counter()
 metrics: dict[str, Metric] = {}
-# Windows that were launched, by the state of the trie at which they ended.
+# Traces that were launched, by the state of the trie at which they ended.
 launches: dict[State, int] = {}
 _watches: dict[int, Watch] = {}  # by the number of the device
 _thread = threading.local()  # start: when the thread's last graph was launched
@@ -99,14 +99,14 @@ def downloaded(nanoseconds: int, size: int) -> None:
 
 
 def compiled(aliases: int) -> None:
-    """A window was compiled, into a program with `aliases` results in the memory of inputs."""
+    """A trace was compiled, into a program with `aliases` results in the memory of inputs."""
     count("UncachedCompile")
     count("CreateCompileHandles")
     sample("InputOutputAliasCount", aliases)
 
 
 def launched(state: State, values: int, arguments: int, results: int) -> None:
-    """A window that ends at `state` was launched: numbers of its values, arguments and results."""
+    """A trace that ends at `state` was launched: numbers of its values, arguments and results."""
     with lock:
         launches[state] = launches.get(state, 0) + 1
         counters["ExecuteComputation"] += 1

@@ -1,4 +1,4 @@
-"""How often each op was launched: torch_xla's counters "xla::add", from the paths of windows."""
+"""How often each op was launched: torch_xla's counters "xla::add", from the paths of traces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from xla_dynamo.backend.decompositions.foreach import FOREACH
 from xla_dynamo.compat.values.trie import State
 
 
-def count_ops(windows: Mapping[State, int]) -> collections.Counter[str]:
-    """Calls of each op in windows, given by the states at which they end, times their launches."""
+def count_ops(traces: Mapping[State, int]) -> collections.Counter[str]:
+    """Calls of each op in traces, given by the states at which they end, times their launches."""
     counted: collections.Counter[str] = collections.Counter()
-    for end, times in windows.items():
+    for end, times in traces.items():
         for name, calls in _ops(end).items():
             counted[name] += calls * times
     return counted

@@ -1,4 +1,4 @@
-"""A recorded op -> the op, or the function, that stands for it in a window's graph."""
+"""A recorded op -> the op, or the function, that stands for it in a trace's graph."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _resize_as(x: torch.Tensor, other: torch.Tensor, memory_format: Any = None) 
 
 # Composite ops that are recorded as one op: see kernels.composites.
 RECORDED_COMPOSITES = (aten.linear.default, aten.matmul.default)
-# op -> the function whose trace replaces it in a window's graph.
+# op -> the function whose trace replaces it in a trace's graph.
 COMPOSITES: dict[Any, Callable[..., Any]] = {
     **{op: _traced(op) for op in RECORDED_COMPOSITES},
     **PRODUCT_DECOMPOSITIONS,

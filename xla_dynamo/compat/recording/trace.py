@@ -1,6 +1,6 @@
 """The ops recorded on one device since its last barrier: a path in a trie of ops.
 
-A window is the sequence of ops that a training step, say, issues. All windows of a device share a
+A trace is the sequence of ops that a training step, say, issues. All traces of a device share a
 trie: each edge is an op with its arguments (values by number, see `Ref`), each `State` what has
 been recorded so far. A step that repeats walks known states: output shapes are known, no node is
 built, nothing is hashed, and the last state knows its executables. A new op adds a state.
@@ -59,11 +59,11 @@ class ForeignTensor(Exception):
     """A CPU tensor is among the arguments of an op on the lazy device."""
 
 
-class Window:
+class Trace:
     """What is pending on one device.
 
-    inputs: values of earlier windows that ops of this one use; values: what they compute;
-    scalars, seeds: numbers and PRNG seeds that this window takes as inputs, in order of use.
+    inputs: values of earlier traces that ops of this one use; values: what they compute;
+    scalars, seeds: numbers and PRNG seeds that this trace takes as inputs, in order of use.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -75,7 +75,7 @@ class Window:
         self.clear()
 
     def clear(self) -> None:
-        """Start a new window."""
+        """Start a new trace."""
         if self.states > _STATES:  # ops that never repeat: executables stay, see programs
             self.root, self.states = State(None, (), 0, 0, None, None), 0
         self.state = self.root
@@ -87,7 +87,7 @@ class Window:
         self.diverged: tuple[State, State] | None = None
 
     def forget_programs(self) -> None:
-        """Forget which programs run the windows recorded so far: the next ones are looked up."""
+        """Forget which programs run the traces recorded so far: the next ones are looked up."""
         states = [self.root]
         while states:
             state = states.pop()
@@ -99,7 +99,7 @@ class Window:
 
         Raises:
             ForeignTensor: an argument is a CPU tensor with dimensions.
-            What eager PyTorch raises for such arguments. In both cases the window is as before.
+            What eager PyTorch raises for such arguments. In both cases the trace is as before.
         """
         with self.lock:
             try:
@@ -113,7 +113,7 @@ class Window:
                     made.value = value
                     return made
                 return outputs if outputs is shape_inference.EAGER else self._leaves(outputs)
-            except ForeignTensor:  # an everyday answer, and the window is as before
+            except ForeignTensor:  # an everyday answer, and the trace is as before
                 raise
             except BaseException as error:
                 self._repair()
@@ -143,7 +143,7 @@ class Window:
                 ]
                 values.extend(made)
                 return made
-            except ForeignTensor:  # an everyday answer, and the window is as before
+            except ForeignTensor:  # an everyday answer, and the trace is as before
                 raise
             except BaseException as error:
                 self._repair()
@@ -274,7 +274,7 @@ class Window:
         return argument
 
     def adopt(self, value: Value) -> None:
-        """Name a value that this window did not compute: an input, or memory of torch.empty.
+        """Name a value that this trace did not compute: an input, or memory of torch.empty.
 
         Raises:
             RuntimeError: it is of another device.
@@ -292,7 +292,7 @@ class Window:
         value.stamp = self.stamp
 
     def _fill(self, value: Value) -> None:
-        """Make what torch.empty gave a value of this window: zeros."""
+        """Make what torch.empty gave a value of this trace: zeros."""
         of = value.meta
         plain = value if of.strides is None else Value(meta(of.shape, of.dtype), self)
         self._append(plain, (_EMPTY, tuple(of.shape), "dtype", of.dtype), 1)
@@ -376,25 +376,25 @@ def _result(number: int) -> Ref:
     return _results[number]
 
 
-def _next_seed(window: Window, kwargs: Any) -> int:
+def _next_seed(trace: Trace, kwargs: Any) -> int:
     """The seed of one random op: from its generator, or the device's."""
     generator = kwargs.get("generator")
     if generator is not None:
         return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
-    return seeds.next_seed(window.device.index)
+    return seeds.next_seed(trace.device.index)
 
 
-def window_of(value: Value) -> Window:
-    """The window in which a value is, or was, pending."""
-    home: Any = value.home  # Window is the one class of a Home
+def trace_of(value: Value) -> Trace:
+    """The trace in which a value is, or was, pending."""
+    home: Any = value.home  # Trace is the one class of a Home
     return home
 
 
-def find(args: Sequence[Any], kwargs: Any) -> Window | None:
-    """The window that an op belongs to: that of its first tensor on a lazy device."""
+def find(args: Sequence[Any], kwargs: Any) -> Trace | None:
+    """The trace that an op belongs to: that of its first tensor on a lazy device."""
     for argument in (*args, *kwargs.values()):
         if type(argument) is Leaf:
-            return window_of(argument.value)
+            return trace_of(argument.value)
         if isinstance(argument, (list, tuple)):
             found = find(argument, {})
             if found is not None:

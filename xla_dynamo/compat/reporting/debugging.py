@@ -103,13 +103,13 @@ def _block(title: str, lines: Sequence[str]) -> str:
     return "\n" + "".join(f"{title}: {line}\n" for line in ruled)
 
 
-def _graph_lines(window: Any, program: Any) -> list[str]:
+def _graph_lines(trace: Any, program: Any) -> list[str]:
     name = settings.flag("graph_name")
     numbers = len(program.inputs) + len(program.scalars) + bool(program.seeds)
     return [
         "Graph Info: ",
         *([f"  Graph Name: {name}"] if name else []),
-        f"  Graph Hash: {graph_hash(window.state, program.results, window)}",
+        f"  Graph Hash: {graph_hash(trace.state, program.results, trace)}",
         f"  Number of Graph Inputs: {numbers}",
         f"  Number of Graph Outputs: {len(program.results)}",
         "Python Frame Triggered Execution: ",
@@ -118,15 +118,15 @@ def _graph_lines(window: Any, program: Any) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1024)
-def graph_hash(state: Any, results: tuple[int, ...], window: Any) -> str:
-    """The hash of a window that ends at `state`, in hexadecimal digits."""
-    return ir_text.window_hash(window, results).hex()
+def graph_hash(state: Any, results: tuple[int, ...], trace: Any) -> str:
+    """The hash of a trace that ends at `state`, in hexadecimal digits."""
+    return ir_text.trace_hash(trace, results).hex()
 
 
-def _show_compile(asked: Debugging, window: Any, program: Any, run: Any) -> None:
+def _show_compile(asked: Debugging, trace: Any, program: Any, run: Any) -> None:
     records = backend_metrics.compiles()
     why = ["Compilation Reason", f"  {records[-1].reason}"] if records else []
-    lines = ["Compilation Cause", f"  {cause()}", *why, *_graph_lines(window, program)]
+    lines = ["Compilation Cause", f"  {cause()}", *why, *_graph_lines(trace, program)]
     text = _block("Compilation Analysis", lines)
     if hasattr(run, "memory"):
         text += _block("Post Compilation Analysis", _memory_lines(run.memory()))
@@ -144,26 +144,26 @@ def _memory_lines(memory: Any) -> list[str]:
     return [f"{name}: {size / 2**30:.6f} GB" for name, size in sizes.items()]
 
 
-def _show_launch(asked: Debugging, window: Any, program: Any) -> None:
-    lines = ["Execution Cause", f"  {cause()}", *_graph_lines(window, program)]
+def _show_launch(asked: Debugging, trace: Any, program: Any) -> None:
+    lines = ["Execution Cause", f"  {cause()}", *_graph_lines(trace, program)]
     write(asked.report, _block("Execution Analysis", lines))
 
 
 _SAVED_AS = {"text": ir.print_nodes, "dot": ir.print_dot}
 
 
-def _save_graph(asked: Debugging, window: Any, program: Any) -> None:
+def _save_graph(asked: Debugging, trace: Any, program: Any) -> None:
     if asked.graph_format == "hlo":
-        graph = ir_text.window_hlo(window, program.results)
+        graph = ir_text.trace_hlo(trace, program.results)
     else:
         show = _SAVED_AS.get(asked.graph_format, ir.print_nodes)
-        graph = show(ir.nodes(window, program.results))
-    whole = graph_hash(window.state, program.results, window)
+        graph = show(ir.nodes(trace, program.results))
+    whole = graph_hash(trace.state, program.results, trace)
     roots = ", ".join(f"{whole[:24]}{i:08x}" for i in program.results)
     lines = ["[ScheduleSyncTensorsGraph]", "TensorsGraphInfo:", *(f"  {f}" for f in frames())]
     lines += ["", f"Root Hashes: ({roots})", "", "## BEGIN_GRAPH"]
     lines += [graph, f"Graph Hash: {whole}", "", "## END_GRAPH", "", ""]
-    write(f"{asked.graphs}.{window.device.index}", "\n".join(lines))
+    write(f"{asked.graphs}.{trace.device.index}", "\n".join(lines))
 
 
 # The function that asked for the program: (end of its file's name, its name) -> what to call it.
@@ -180,7 +180,7 @@ _CAUSES = (
 
 
 def cause() -> str:
-    """Why the caller's window is launched now, in torch_xla's words."""
+    """Why the caller's trace is launched now, in torch_xla's words."""
     stack = _stack()
     for file, function, words in _CAUSES:
         for position, (code, _) in enumerate(stack):

@@ -1,4 +1,4 @@
-"""The ops of a pending window -> nodes of a graph, and those as torch_xla prints them."""
+"""The ops of a pending trace -> nodes of a graph, and those as torch_xla prints them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.recording.trace import Window
+from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values.source_location import Place
 from xla_dynamo.compat.values.trie import Number, State, metas_in
 from xla_dynamo.compat.values.values import Meta, Ref, meta
@@ -60,9 +60,9 @@ def shape(of: Meta) -> str:
     return f"{_TYPES[of.dtype]}[{sizes}]" + (f"{{{layout}}}" if layout else "")
 
 
-def nodes(window: Window, wanted: Sequence[int]) -> list[IrNode]:
-    """The IR of what the values `wanted` of a window need, in the order of recording."""
-    path = window.state.path()
+def nodes(trace: Trace, wanted: Sequence[int]) -> list[IrNode]:
+    """The IR of what the values `wanted` of a trace need, in the order of recording."""
+    path = trace.state.path()
     origin = [(state, i) for state in path for i in range(len(metas_in(state.outputs)))]
     needed = _needed(origin, wanted)
     made: list[IrNode] = []

@@ -17,8 +17,8 @@ from xla_dynamo.backend.lowering import Lowered
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.execution import sync, trace_to_fx
-from xla_dynamo.compat.recording import devices, windows
-from xla_dynamo.compat.recording.trace import Window, window_of
+from xla_dynamo.compat.recording import devices, pending
+from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values.values import Ref, Value, value_of
 
 from .ir import ir_debug, nodes, print_dot, print_nodes, shape, shapes
@@ -26,14 +26,14 @@ from .ir import ir_debug, nodes, print_dot, print_nodes, shape, shapes
 
 def text(tensors: Sequence[torch.Tensor]) -> str:
     """The IR of what is pending for `tensors`, as `_XLAC._get_xla_tensors_text` gives it."""
-    window, wanted = _pending(tensors)
-    return print_nodes(nodes(window, wanted)) if window else "IR {\n}\n"
+    trace, wanted = _pending(tensors)
+    return print_nodes(nodes(trace, wanted)) if trace else "IR {\n}\n"
 
 
 def dot(tensors: Sequence[torch.Tensor]) -> str:
     """The same as a graph for Graphviz."""
-    window, wanted = _pending(tensors)
-    return print_dot(nodes(window, wanted)) if window else "digraph G {\n}\n"
+    trace, wanted = _pending(tensors)
+    return print_dot(nodes(trace, wanted)) if trace else "digraph G {\n}\n"
 
 
 def stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
@@ -42,21 +42,21 @@ def stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
     Raises:
         UnsupportedOp, CompileError: an op has no lowering to XLA.
     """
-    window, wanted = _everything() if tensors is None else _pending(tensors)
-    if window is None or not wanted:
+    trace, wanted = _everything() if tensors is None else _pending(tensors)
+    if trace is None or not wanted:
         return ""
-    lowered, name = _lowered(window, wanted)
+    lowered, name = _lowered(trace, wanted)
     body = str(lowered.module.operation.get_asm(enable_debug_info=ir_debug()))
     return body.replace("module ", f"module @{name} ", 1) if "module @" not in body else body
 
 
 def stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
     """`stablehlo` as MLIR bytecode."""
-    window, wanted = _everything() if tensors is None else _pending(tensors)
-    if window is None or not wanted:
+    trace, wanted = _everything() if tensors is None else _pending(tensors)
+    if trace is None or not wanted:
         return b""
     data = io.BytesIO()
-    _lowered(window, wanted)[0].module.operation.write_bytecode(data)
+    _lowered(trace, wanted)[0].module.operation.write_bytecode(data)
     return data.getvalue()
 
 
@@ -66,27 +66,27 @@ def hlo(tensors: Sequence[torch.Tensor]) -> str:
     Raises:
         UnsupportedOp, CompileError: an op has no lowering to XLA.
     """
-    window, wanted = _pending(tensors)
-    return window_hlo(window, wanted) if window else ""
+    trace, wanted = _pending(tensors)
+    return trace_hlo(trace, wanted) if trace else ""
 
 
-def window_hlo(window: Window, wanted: Sequence[int]) -> str:
-    """HLO of the pending program for the values `wanted` of a window."""
-    lowered, name = _lowered(window, wanted)
+def trace_hlo(trace: Trace, wanted: Sequence[int]) -> str:
+    """HLO of the pending program for the values `wanted` of a trace."""
+    lowered, name = _lowered(trace, wanted)
     return pjrt.hlo_text(lowered.module).replace("HloModule main", f"HloModule {name}", 1)
 
 
 def graph_hash(tensors: Sequence[torch.Tensor]) -> bytes:
     """16 bytes that are equal for equal pending programs, also in another process."""
-    window, wanted = _pending(tensors)
-    return window_hash(window, wanted) if window else bytes(16)
+    trace, wanted = _pending(tensors)
+    return trace_hash(trace, wanted) if trace else bytes(16)
 
 
-def window_hash(window: Window, wanted: Sequence[int]) -> bytes:
-    """The hash of the pending program for the values `wanted` of a window."""
+def trace_hash(trace: Trace, wanted: Sequence[int]) -> bytes:
+    """The hash of the pending program for the values `wanted` of a trace."""
     lines = [
         (n.op, tuple(map(shape, n.shapes)), n.operands, n.static, n.roots)
-        for n in nodes(window, wanted)
+        for n in nodes(trace, wanted)
     ]
     return hashlib.blake2b(repr(lines).encode(), digest_size=16).digest()
 
@@ -114,40 +114,40 @@ def debug_info(tensor: torch.Tensor) -> str:
 
 
 def _ir_of(tensor: torch.Tensor, value: Value) -> str:
-    window, wanted = _pending([tensor])
-    if value.array is not None or window is None:
+    trace, wanted = _pending([tensor])
+    if value.array is not None or trace is None:
         return "None"
-    node = nodes(window, wanted)[-1]
+    node = nodes(trace, wanted)[-1]
     return f"[] {node.op}, xla_shape={shapes(node)}, dynamic_dims: ()"
 
 
-def _pending(tensors: Sequence[torch.Tensor]) -> tuple[Window | None, list[int]]:
-    """The window of the tensors and which of its values they are; those computed are left out."""
+def _pending(tensors: Sequence[torch.Tensor]) -> tuple[Trace | None, list[int]]:
+    """The trace of the tensors and which of its values they are; those computed are left out."""
     values = [value for value in map(value_of, tensors) if value.array is None]
     for value in values:
         if value.stamp is not value.home.stamp:
             value.home.adopt(value)  # of torch.empty
     if not values:
         return None, []
-    window = window_of(values[0])
-    return window, [
-        value.ref.index for value in values if value.home is window and type(value.ref) is Ref
+    trace = trace_of(values[0])
+    return trace, [
+        value.ref.index for value in values if value.home is trace and type(value.ref) is Ref
     ]
 
 
-def _everything() -> tuple[Window | None, list[int]]:
+def _everything() -> tuple[Trace | None, list[int]]:
     """All pending values of the thread's device that somebody holds."""
-    window = windows.window(devices.default())
-    return window, list(sync.alive(window))
+    trace = pending.trace(devices.default())
+    return trace, list(sync.alive(trace))
 
 
-def _lowered(window: Window, wanted: Sequence[int]) -> tuple[Lowered, str]:
+def _lowered(trace: Trace, wanted: Sequence[int]) -> tuple[Lowered, str]:
     """The StableHLO module of what is pending, and a name for it."""
-    path = window.state.path()
-    builder = trace_to_fx.build(path, window.inputs)
+    path = trace.state.path()
+    builder = trace_to_fx.build(path, trace.inputs)
     builder.close(wanted)
     chosen = options.parse(None, None)
-    target = target_of(chosen, sync.device_of(window).platform)
+    target = target_of(chosen, sync.device_of(trace).platform)
     context = Context("pending trace", WayIn.LAZY, target)
     pipeline.run(Stage.JOINT, builder.graph, context)
     pipeline.run(Stage.STATIC, builder.graph, context)

@@ -1,7 +1,7 @@
 """Counters and samples of the lazy device -> torch_xla's report, line for line.
 
 Order: metrics and counters of what PyTorch sees, then those of the device's runtime, each
-alphabetical. Counters of ops (`xla::add`) come from the windows that were launched and from what is
+alphabetical. Counters of ops (`xla::add`) come from the traces that were launched and from what is
 pending now.
 """
 
@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from xla_dynamo.compat.recording import metrics, windows
+from xla_dynamo.compat.recording import metrics, pending
 from xla_dynamo.compat.recording.op_counts import count_ops
 from xla_dynamo.compat.values.format_units import show_bytes, show_time
 from xla_dynamo.compat.values.values import Value
@@ -152,7 +152,7 @@ def executed_fallback_ops() -> list[str]:
 
 
 def _pending() -> collections.Counter[str]:
-    return count_ops(collections.Counter(window.state for window in windows.windows()))
+    return count_ops(collections.Counter(trace.state for trace in pending.traces()))
 
 
 def _is_fallback(name: str) -> bool:

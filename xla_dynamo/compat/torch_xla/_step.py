@@ -10,7 +10,7 @@ import torch
 
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution import recompile_reason, settings, sync
-from xla_dynamo.compat.recording import devices, windows
+from xla_dynamo.compat.recording import devices, pending
 
 
 def compile(
@@ -58,10 +58,10 @@ def step() -> Any:
 
 def _limit(graphs: dict[int, Any], most: int) -> None:
     """Note the pending program; an error if it is one more than `most`."""
-    window = windows.window(torch.device("xla", devices.index_of()))
-    graphs[id(window.state)] = window.state
+    trace = pending.trace(torch.device("xla", devices.index_of()))
+    graphs[id(trace.state)] = trace.state
     if len(graphs) > most:
-        reason = recompile_reason.reason(window)
+        reason = recompile_reason.reason(trace)
         graphs.popitem()
         raise RuntimeError(
             f"Maximum number of different graphs allowed per function exceeded: {most}\n{reason}"

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from xla_dynamo.backend.executable.exported import lower_exported
+from xla_dynamo.backend.lowering import linker
+
 _METHOD = "forward"
 _PROGRAM = "program.pt2"
 
@@ -38,8 +41,6 @@ class StableHLOGraphModule:
     """A program with its weights."""
 
     def __init__(self, exported: ExportedProgram) -> None:
-        from xla_dynamo.backend.executable.exported import lower_exported
-
         self._exported = exported
         self._module = lower_exported(exported).module
         self._call = torch.compile(exported.module(), backend="xla")
@@ -55,8 +56,6 @@ class StableHLOGraphModule:
 
     def get_stablehlo_text(self, method_name: str | None = None) -> str:
         """The module's MLIR text."""
-        from xla_dynamo.backend.lowering import linker
-
         self._check(method_name)
         return linker.text(self._module, locations=False)
 

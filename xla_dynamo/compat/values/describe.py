@@ -54,7 +54,7 @@ def show(argument: Any) -> str:
 
 
 def producers(path: Sequence[State]) -> list[State]:
-    """The state that computes each value of a window, by the value's index."""
+    """The state that computes each value of a trace, by the value's index."""
     return [state for state in path for _ in range(len(metas_in(state.outputs)))]
 
 

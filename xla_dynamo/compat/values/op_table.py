@@ -22,7 +22,7 @@ class Op:
     """One aten overload as the recorder sees it.
 
     handler: what to call instead of recording.
-    scalars: positions (or names) of arguments whose numbers are inputs of the window.
+    scalars: positions (or names) of arguments whose numbers are inputs of the trace.
     random: whether it draws from the device's generator.
     """
 

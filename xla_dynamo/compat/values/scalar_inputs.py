@@ -1,8 +1,8 @@
-"""Python numbers that are inputs of a window, and how ops take them as 0-d tensors.
+"""Python numbers that are inputs of a trace, and how ops take them as 0-d tensors.
 
 A learning rate, Adam's step size or a loss scale changes from step to step. Were it a constant of
 the program, every step would compile. Here each such number gets a place of its own among the
-window's inputs (two numbers that happen to be equal get two places).
+trace's inputs (two numbers that happen to be equal get two places).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The trie of ops that windows walk: states, and what stands for arguments on its edges.
+"""The trie of ops that traces walk: states, and what stands for arguments on its edges.
 
 An edge is the key of an op: the op, then for each argument the `Ref` of a value, a `Token`, or the
 argument itself where it is its own best name (ints, strings, dtypes; lists are tuples).
@@ -22,7 +22,7 @@ Outputs = Any
 
 
 class Number:
-    """In an op's arguments: the number that is scalar input `index` of the window."""
+    """In an op's arguments: the number that is scalar input `index` of the trace."""
 
     __slots__ = ("dtype", "index")
 
@@ -39,9 +39,9 @@ class State:
 
     key: the edge that leads here: the op and what stands for its arguments, of which the first
         `positional` are not named.
-    scalars: how many numbers the window had collected before this op.
+    scalars: how many numbers the trace had collected before this op.
     place: the user's line that first recorded it.
-    programs: what runs the window that ends here, by which results live and inputs die.
+    programs: what runs the trace that ends here, by which results live and inputs die.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class State:
         }
 
     def path(self) -> list[State]:
-        """The states from the first op of the window to this one."""
+        """The states from the first op of the trace to this one."""
         states: list[State] = []
         state: State | None = self
         while state is not None and state.parent is not None:
@@ -110,7 +110,7 @@ class State:
 
 
 class Token:
-    """What stands in a key for a number of the window, or for a constant that would equal another.
+    """What stands in a key for a number of the trace, or for a constant that would equal another.
 
     value: the constant, or of a number its dtype, or int or float.
     """
@@ -138,12 +138,12 @@ def constant(value: complex) -> Token:
 
 
 def zero_dim(dtype: torch.dtype) -> Token:
-    """What stands for a 0-d CPU tensor, whose value is an input of the window."""
+    """What stands for a 0-d CPU tensor, whose value is an input of the trace."""
     return _zero_dim.get(dtype) or _zero_dim.setdefault(dtype, Token(dtype, number=True))
 
 
 def numbers_in(key: tuple[Any, ...]) -> int:
-    """How many numbers of the window an op takes."""
+    """How many numbers of the trace an op takes."""
     count = 0
     for item in key:
         if type(item) is Token:
@@ -154,7 +154,7 @@ def numbers_in(key: tuple[Any, ...]) -> int:
 
 
 def inputs_in(key: tuple[Any, ...]) -> list[int]:
-    """Which inputs of the window an op takes."""
+    """Which inputs of the trace an op takes."""
     found: list[int] = []
     for item in key:
         if type(item) is Ref and item.meta is not None:

@@ -1,4 +1,4 @@
-"""What a lazy tensor stands for: a `Value`, pending in its device's window or held as an array.
+"""What a lazy tensor stands for: a `Value`, pending in its device's trace or held as an array.
 
     torch.Tensor (plain, what users hold) -> functional wrapper (C++) -> Leaf -> Value -> array
 
@@ -21,7 +21,7 @@ from . import torch_private
 
 Array = Any
 
-# Held where names and metas are made: windows of several threads share them.
+# Held where names and metas are made: traces of several threads share them.
 naming = threading.Lock()
 
 
@@ -36,9 +36,9 @@ def _in_child() -> None:
 
 
 class Ref:
-    """The name of a value inside one window: input or result number `index`.
+    """The name of a value inside one trace: input or result number `index`.
 
-    Refs are interned, so that comparing two windows compares identities.
+    Refs are interned, so that comparing two traces compares identities.
     """
 
     __slots__ = ("index", "meta")
@@ -66,7 +66,7 @@ class Meta:
         self.shape = shape
         self.dtype = dtype
         self.strides = strides
-        self.inputs: list[Ref] = []  # the k-th input of a window, if it has this meta
+        self.inputs: list[Ref] = []  # the k-th input of a trace, if it has this meta
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Meta:
         return self.strides or row_major(self.shape)
 
     def input(self, index: int) -> Ref:
-        """The name of input `index` of a window."""
+        """The name of input `index` of a trace."""
         inputs = self.inputs
         if len(inputs) <= index:
             with naming:
@@ -144,7 +144,7 @@ class Home(Protocol):
     stamp: object
 
     def adopt(self, value: Value) -> None:
-        """Give a value that was computed before, or never, a name in this window."""
+        """Give a value that was computed before, or never, a name in this trace."""
 
     def record_values(self, op: Any, args: Any, kwargs: Any) -> Any:
         """Append an op: its results as values, or shape_inference.EAGER."""
@@ -157,7 +157,7 @@ class Home(Protocol):
 class Value:
     """One tensor value on one device.
 
-    ref: its name in the window whose stamp is `stamp`; or why it has no value.
+    ref: its name in the trace whose stamp is `stamp`; or why it has no value.
     array: the device array, once it is computed (or being computed).
     A value with neither is what torch.empty gives: not yet anything.
     """

@@ -11,6 +11,12 @@ from typing import Any
 import torch
 
 import xla_dynamo
+from xla_dynamo.backend import options, pipeline
+from xla_dynamo.backend.capture.aot import GraphInfo
+from xla_dynamo.backend.executable.by_shape import make_program
+from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
+from xla_dynamo.backend.runtime import pjrt
 
 Run = Callable[..., Any]
 
@@ -34,13 +40,6 @@ def _is_lowered(module: torch.fx.GraphModule) -> bool:
 
 
 def _program(module: torch.fx.GraphModule) -> Run:
-    from xla_dynamo.backend import options, pipeline
-    from xla_dynamo.backend.capture.aot import GraphInfo
-    from xla_dynamo.backend.executable.by_shape import make_program
-    from xla_dynamo.backend.graph import fx
-    from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-    from xla_dynamo.backend.runtime import pjrt
-
     chosen = options.parse(None, None)
     target = target_of(chosen, pjrt.default_platform())
     pipeline.run(Stage.JOINT, module, Context("openxla graph", WayIn.BRIDGE, target))

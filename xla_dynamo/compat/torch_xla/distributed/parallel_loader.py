@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution import sync
-from xla_dynamo.compat.recording import windows
+from xla_dynamo.compat.recording import pending
 from xla_dynamo.compat.values import values
 
 from ..debug import profiler as xp
@@ -285,7 +285,7 @@ def _to_device(batch: Any, device: torch.device, sharding: Any) -> Any:
     def upload(part: Any) -> Any:
         if not isinstance(part, torch.Tensor):  # a PackedSequence, whose batch sizes stay behind
             return part.to(device)
-        return values.tensor(sync.upload(windows.window(device), part))
+        return values.tensor(sync.upload(pending.trace(device), part))
 
     return for_each_instance_rewrite(batch, on_cpu, upload)
 

@@ -1,4 +1,4 @@
-"""The pending window of each device that is used."""
+"""The pending trace of each device: one for the life of the process, made at its first use."""
 
 from __future__ import annotations
 
@@ -8,29 +8,34 @@ import threading
 import torch
 
 from . import devices
-from .trace import Window
+from .trace import Trace
 
 _lock = threading.Lock()
-_windows: dict[int, Window] = {}
+_traces: dict[int, Trace] = {}
 _thread = threading.local()
 
 
-def window(device: torch.device) -> Window:
-    """The window of an xla device; without an index, of the calling thread's default device."""
+def trace(device: torch.device) -> Trace:
+    """The trace of an xla device; without an index, of the calling thread's default device."""
     index = device.index
     if index is None:
         index = devices.default().index
-    found = _windows.get(index)
+    found = _traces.get(index)
     if found is None:
         with _lock:
-            found = _windows.setdefault(index, Window(torch.device("xla", index)))
+            found = _traces.setdefault(index, Trace(torch.device("xla", index)))
     allow_backward()
     return found
 
 
-def windows() -> list[Window]:
-    """The windows of all devices that were used."""
-    return list(_windows.values())
+def traces() -> list[Trace]:
+    """The traces of all devices that were used."""
+    return list(_traces.values())
+
+
+def forget() -> None:
+    """Drop what is pending on every device, and what was recorded there: they begin anew."""
+    _traces.clear()
 
 
 def allow_backward() -> None:
@@ -44,12 +49,12 @@ def allow_backward() -> None:
 
 
 def install() -> None:
-    """Let forked processes use windows: whoever held a lock is not in them."""
+    """Let forked processes use traces: whoever held a lock is not in them."""
     os.register_at_fork(after_in_child=_in_child)
 
 
 def _in_child() -> None:
     global _lock
     _lock = threading.Lock()
-    for each in windows():
+    for each in traces():
         each.lock = threading.RLock()
