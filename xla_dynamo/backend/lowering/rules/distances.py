@@ -1,7 +1,7 @@
 """Distances between rows, and their gradients: one product, or reductions of differences.
 
-The differences of all pairs are never stored: XLA fuses them into the reduction. Euclidean distances
-of many rows come from a matrix product, as in eager.
+The differences of all pairs are never stored: XLA fuses them into the reduction. Euclidean
+distances of many rows come from a matrix product, as in eager.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ ops = torch.ops.xla_dynamo
 
 
 def _positions(chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The position of each chosen element (out of range for the others), and how many are chosen."""
+    """The position of each chosen element (others are out of range), and the number of them."""
     size = chosen.shape[0]
     dtype = np.int32 if size < 2**30 else np.int64
     running = jnp.cumsum(chosen.astype(dtype))

@@ -1,7 +1,8 @@
 """Embedding look-up, its gradient and its renormalization: a gather and scatters.
 
 Indices are assumed to be in range, which eager checks and XLA cannot; they are narrowed to int32
-where the table allows it. Gradients are summed in float32 for the 16-bit floats: a frequent word has thousands of summands.
+where the table allows it. Gradients are summed in float32 for the 16-bit floats: a frequent word
+has thousands of summands.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def embedding_dense_backward(
 
 @lower(aten.embedding_renorm.default)
 def embedding_renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
-    """The table, with the rows at `indices` scaled down to `max_norm` where their norm exceeds it."""
+    """The table, whose rows at `indices` are scaled down to `max_norm` if their norm exceeds it."""
     indices = _narrow(indices.reshape(-1), weight.shape[0])
     rows = rows_of(weight, indices).astype(dtypes.accumulation(weight.dtype))
     norms = jnp.linalg.norm(rows, norm_type, axis=1, keepdims=True).astype(weight.dtype)

@@ -2,8 +2,9 @@
 
 The bag of each index is a running count of offsets, so no shape depends on the length of a bag.
 Eager's CPU kernel omits outputs that a sum of rows does not need (the bag of each index, the sizes
-of bags); the outputs here have its shapes, and the gradients recompute the bags. Scaling by frequency
-is as documented; eager's CPU kernel divides by the frequency of another index (seen on torch 2.13).
+of bags); the outputs here have its shapes, and the gradients recompute the bags. Scaling by
+frequency is as documented; eager's CPU kernel divides by the frequency of another index (seen on
+torch 2.13).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _weighted_sum(x: Array, taps: Sequence[Sequence[Tap]]) -> Array:
 
 
 def _pixels(position: Array, size: int, align_corners: bool) -> Array:
-    """From [-1, 1] to pixels; the ends are the centers (align_corners) or edges of the outer pixels."""
+    """From [-1, 1] to pixels; the ends are the centers or the edges of the outer pixels."""
     if align_corners:
         return (position + 1) / 2 * (size - 1)
     return ((position + 1) * size - 1) / 2

@@ -146,7 +146,7 @@ def multinomial(
     *,
     generator: Any = None,
 ) -> jax.Array:
-    """By exponential races for one draw and for draws without replacement, else by the inverse CDF."""
+    """Exponential races for one draw and for draws without replacement, else the inverse CDF."""
     refuse_generator(generator)
     wide = dtypes.accumulation(weights.dtype)
     weights = weights.astype(wide)

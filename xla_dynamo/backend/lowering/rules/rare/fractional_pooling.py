@@ -59,7 +59,7 @@ def fractional_max_pool_backward(
 
 
 def _starts(sample: Array, size: int, out: int, kernel: int) -> Array:
-    """The starts of the windows of each plane on one axis, [planes, out]; the last is at the end."""
+    """The starts of the windows on one axis, [planes, out]; the last window is at the end."""
     last = size - kernel
     if out == 1:
         return jnp.full((sample.shape[0], 1), last, jnp.int32)

@@ -1,8 +1,8 @@
 """Reductions of consecutive segments, and their gradients: one scatter into the segments.
 
-`data` and `lengths` (or `offsets`) share their leading dimensions; each row of `lengths` divides the
-next dimension of `data` into segments. Segments of all rows have consecutive numbers, so that one
-scatter does them all; elements in no segment are dropped.
+`data` and `lengths` (or `offsets`) share their leading dimensions; each row of `lengths` divides
+the next dimension of `data` into segments. Segments of all rows have consecutive numbers, so that
+one scatter does them all; elements in no segment are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IDENTITY = {"sum": 0, "mean": 0, "prod": 1, "max": -jnp.inf, "min": jnp.inf}
 
 @dataclass(frozen=True)
 class _Segments:
-    """The segment `of` each element, the `lengths`, the `count` of segments in a row, the `rows`."""
+    """`of`: the segment of each element; `lengths`; `count`: of segments in a row; `rows`."""
 
     of: Array
     lengths: Array
