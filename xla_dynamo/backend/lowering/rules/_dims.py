@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
+from jax import Array
 
 
 def axis(dim: int, ndim: int) -> int:
@@ -25,7 +25,7 @@ def axes(dims: Sequence[int] | int | None, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if not dims else tuple(dim % ndim for dim in dims)
 
 
-def at_least_1d(x: jax.Array) -> jax.Array:
+def at_least_1d(x: Array) -> Array:
     """`x`, with a dimension of size 1 if it has none."""
     return x.reshape(1) if x.ndim == 0 else x
 

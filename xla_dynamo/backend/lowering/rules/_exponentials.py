@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 # log10(2) in two parts, by size in bits: the first has few digits, and its product with an exponent
 # is exact.
@@ -22,7 +21,7 @@ _LOG10_2 = {
 }
 
 
-def exp2(x: jax.Array) -> jax.Array:
+def exp2(x: Array) -> Array:
     """2 ** x: a power of a fraction, times a whole power in two factors, made of its bits."""
     if jnp.iscomplexobj(x):
         return jnp.exp2(x)
@@ -33,7 +32,7 @@ def exp2(x: jax.Array) -> jax.Array:
     return fraction * _whole_power(half) * _whole_power(whole - half)
 
 
-def log2(x: jax.Array) -> jax.Array:
+def log2(x: Array) -> Array:
     """The logarithm to base 2, whole for whole powers."""
     if jnp.iscomplexobj(x):
         return jnp.log2(x)
@@ -41,7 +40,7 @@ def log2(x: jax.Array) -> jax.Array:
     return exponent + lax.log(significand) * (1 / math.log(2))
 
 
-def log10(x: jax.Array) -> jax.Array:
+def log10(x: Array) -> Array:
     """The logarithm to base 10: of the exponent's and of the significand's, small one first."""
     if jnp.iscomplexobj(x):
         return jnp.log10(x)
@@ -50,7 +49,7 @@ def log10(x: jax.Array) -> jax.Array:
     return exponent * first + (exponent * rest + lax.log(significand) * (1 / math.log(10)))
 
 
-def cosh(x: jax.Array) -> jax.Array:
+def cosh(x: Array) -> Array:
     """The mean of exp(x) and exp(-x), neither of which overflows before it does."""
     if x.dtype != np.float32:
         return lax.cosh(x)
@@ -58,7 +57,7 @@ def cosh(x: jax.Array) -> jax.Array:
     return growing + falling
 
 
-def sinh(x: jax.Array) -> jax.Array:
+def sinh(x: Array) -> Array:
     """As `cosh`, but near 0, where the exponentials cancel."""
     if x.dtype != np.float32:
         return lax.sinh(x)
@@ -66,7 +65,7 @@ def sinh(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.abs(x) < 1, lax.sinh(x), jnp.copysign(growing - falling, x))
 
 
-def _halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _halves(x: Array) -> tuple[Array, Array]:
     """exp(|x|) / 2 and exp(-|x|) / 2, of the root of exp(|x|)."""
     root = lax.exp(jnp.abs(x) / 2)
     # The barrier keeps the halves apart: the square of the root would be made exp(|x|) again.
@@ -74,14 +73,14 @@ def _halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return half * root, 0.25 / half / root
 
 
-def _whole_power(exponent: jax.Array) -> jax.Array:
+def _whole_power(exponent: Array) -> Array:
     """2 ** exponent, within the range of normal numbers."""
     integer, places, bias = _format(exponent.dtype)
     bits = (exponent + bias).astype(np.int32).astype(integer) << places
     return lax.bitcast_convert_type(bits, exponent.dtype)
 
 
-def _parts(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _parts(x: Array) -> tuple[Array, Array]:
     """(e, m) with x = m * 2 ** e and m from the root of 1/2 to that of 2.
 
     (0, x) where x is no positive normal number.

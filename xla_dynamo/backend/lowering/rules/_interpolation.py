@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-
-Array = jax.Array
+from jax import Array, lax
 
 
 def output_sizes(
-    sizes: Sequence[int],
-    output_size: Sequence[int] | None,
-    scale_factors: Sequence[float] | None,
+    sizes: Sequence[int], output_size: Sequence[int] | None, scale_factors: Sequence[float] | None
 ) -> list[int]:
     """The sizes after resizing, from the sizes or from the scale factors that torch is given."""
     if output_size is not None:

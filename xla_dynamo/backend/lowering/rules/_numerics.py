@@ -14,16 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import PerPlatform, numerics
 
 from . import _exponentials
 
-Array = jax.Array
 P = ParamSpec("P")
 R = TypeVar("R")
 

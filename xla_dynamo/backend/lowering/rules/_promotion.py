@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.dtypes import accumulation, is_supported, to_numpy, to_torch
 from xla_dynamo.backend.lowering.registry import Unsupported
@@ -42,13 +42,12 @@ def result_dtype(*operands: Any) -> np.dtype:
     assert result is not None, "an element-wise op without operands"
     if not is_supported(result):
         raise Unsupported(
-            f"XLA has no dtype {result}.",
-            "Convert the operands to another dtype first.",
+            f"XLA has no dtype {result}.", "Convert the operands to another dtype first."
         )
     return to_numpy(result)
 
 
-def promote(*operands: Any) -> list[jax.Array]:
+def promote(*operands: Any) -> list[Array]:
     """The operands as arrays of their common dtype."""
     dtype = result_dtype(*operands)
     return [cast(operand, dtype) for operand in operands]
@@ -60,11 +59,11 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 
 def compute(
-    function: Callable[..., jax.Array],
+    function: Callable[..., Array],
     *operands: Any,
     to_float: bool = False,
     numbers_rounded: bool = False,
-) -> jax.Array:
+) -> Array:
     """`function` of the promoted operands, evaluated in eager's precision and rounded once.
 
     Most of eager's kernels round numbers beside 16-bit tensors too (`numbers_rounded`); those of
@@ -79,13 +78,13 @@ def compute(
     return result.astype(dtype) if result.dtype == accumulation(dtype) else result
 
 
-def _rounded(operand: Any, dtype: np.dtype) -> jax.Array:
+def _rounded(operand: Any, dtype: np.dtype) -> Array:
     if not is_array(operand) or operand.dtype == dtype or not is_inexact(operand.dtype):
         return cast(operand, dtype)
     return rounded_to(cast(operand, accumulation(dtype)), dtype)
 
 
-def cast(operand: Any, dtype: np.dtype) -> jax.Array:
+def cast(operand: Any, dtype: np.dtype) -> Array:
     """`operand` in `dtype`; integers wrap as PyTorch's do, and complex loses its phase."""
     if is_array(operand):
         if np.iscomplexobj(operand) and not np.issubdtype(dtype, np.complexfloating):
@@ -99,7 +98,7 @@ def cast(operand: Any, dtype: np.dtype) -> jax.Array:
         return jnp.asarray(np.asarray(operand).astype(dtype))
 
 
-def _truncated(x: jax.Array, dtype: np.dtype) -> jax.Array:
+def _truncated(x: Array, dtype: np.dtype) -> Array:
     """Floats as integers: the low bits of a wider signed integer, or of its least if out of range.
 
     XLA's conversion saturates. PyTorch goes through int64 to uint8, so that -1.0 is 255 on every
@@ -117,7 +116,7 @@ def _truncated(x: jax.Array, dtype: np.dtype) -> jax.Array:
 
 def is_array(operand: Any) -> bool:
     """Whether `operand` is a tensor of the graph, not a Python number or None."""
-    return isinstance(operand, (jax.Array, np.ndarray))
+    return isinstance(operand, (Array, np.ndarray))
 
 
 def is_inexact(dtype: np.dtype) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import PerPlatform
 
@@ -13,7 +12,7 @@ from ._promotion import is_inexact
 from .arg_reductions import argmax
 
 
-def top(x: jax.Array, k: int, largest: bool) -> tuple[jax.Array, jax.Array]:
+def top(x: Array, k: int, largest: bool) -> tuple[Array, Array]:
     if k == 1 and largest:
         order = argmax(x, -1, keepdim=True)
         return taken(x, order), order
@@ -24,17 +23,17 @@ def top(x: jax.Array, k: int, largest: bool) -> tuple[jax.Array, jax.Array]:
 
 
 @PerPlatform
-def top_wide(x: jax.Array, k: int, largest: bool) -> tuple[jax.Array, jax.Array]:
+def top_wide(x: Array, k: int, largest: bool) -> tuple[Array, Array]:
     """`top` of elements of at least 32 bits."""
     values, order = lax.top_k(ordered(x, largest), k)
     return ordered(values, largest), order
 
 
-def taken(x: jax.Array, order: jax.Array) -> jax.Array:
+def taken(x: Array, order: Array) -> Array:
     return jnp.take_along_axis(x, order, axis=-1, mode="promise_in_bounds")
 
 
-def ordered(x: jax.Array, largest: bool) -> jax.Array:
+def ordered(x: Array, largest: bool) -> Array:
     """Keys whose largest are wanted; the keys of keys are the elements again.
 
     lax.top_k takes a NaN for largest if its sign bit is clear, and for smallest if it is set.

@@ -14,11 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported
-
-Array = jax.Array
 
 
 @dataclass(frozen=True)

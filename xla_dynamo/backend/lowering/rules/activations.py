@@ -10,10 +10,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
@@ -22,17 +21,13 @@ from ._numerics import at_least, at_most
 
 aten = torch.ops.aten
 
-Array = jax.Array
-
 
 def _rounded_once(function: Callable[..., Array]) -> Callable[..., Array]:
     """`function` computed in the accumulation dtype, its result in the dtype of the first array."""
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Array:
-        wide = [
-            a.astype(dtypes.accumulation(a.dtype)) if isinstance(a, jax.Array) else a for a in args
-        ]
+        wide = [a.astype(dtypes.accumulation(a.dtype)) if isinstance(a, Array) else a for a in args]
         return function(*wide, **kwargs).astype(args[0].dtype)
 
     return wrapped

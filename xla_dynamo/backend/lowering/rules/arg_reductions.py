@@ -6,11 +6,10 @@ reductions: XLA drops the one that is not used and fuses the two where both are.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -22,7 +21,7 @@ aten = torch.ops.aten
 _ARG = {"max": lax.argmax, "min": lax.argmin}
 
 
-def _position(name: str, x: jax.Array, dim: int | None, keepdim: bool) -> jax.Array:
+def _position(name: str, x: Array, dim: int | None, keepdim: bool) -> Array:
     source = x.reshape(-1) if dim is None else at_least_1d(x)
     over = axis(dim or 0, source.ndim)
     if x.size == 0:
@@ -39,20 +38,20 @@ def _position(name: str, x: jax.Array, dim: int | None, keepdim: bool) -> jax.Ar
 
 
 @lower(aten.argmax.default)
-def argmax(x: jax.Array, dim: int | None = None, keepdim: bool = False) -> jax.Array:
+def argmax(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
     return _position("max", x, dim, keepdim)
 
 
 @lower(aten.argmin.default)
-def argmin(x: jax.Array, dim: int | None = None, keepdim: bool = False) -> jax.Array:
+def argmin(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
     return _position("min", x, dim, keepdim)
 
 
 @lower(aten.max.dim)
-def max_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+def max_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     return amax(x, [dim], keepdim), _position("max", x, dim, keepdim)
 
 
 @lower(aten.min.dim)
-def min_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+def min_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     return amin(x, [dim], keepdim), _position("min", x, dim, keepdim)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
@@ -29,7 +28,7 @@ Operand = Any
 
 
 @lower(aten.add.Tensor, aten.add.Scalar)
-def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
+def add(x: Operand, y: Operand, alpha: Operand = 1) -> Array:
     if result_dtype(x, y) == np.bool_:
         return jnp.logical_or(x, jnp.logical_and(y, alpha))
     if is_dropped(y, alpha):
@@ -39,7 +38,7 @@ def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
 
 
 @lower(aten.sub.Tensor, aten.sub.Scalar)
-def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
+def sub(x: Operand, y: Operand, alpha: Operand = 1) -> Array:
     if not is_array(alpha) and alpha == 1 and not is_dropped(y, -alpha):
         return compute(jnp.subtract, x, y, numbers_rounded=True)
     # Eager adds (-alpha) * y: the integer 0 stays 0, which decides the sign of a zero.
@@ -47,22 +46,22 @@ def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
 
 
 @lower(aten.rsub.Tensor, aten.rsub.Scalar)
-def rsub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
+def rsub(x: Operand, y: Operand, alpha: Operand = 1) -> Array:
     return sub(y, x, alpha)
 
 
 @lower(aten.mul.Tensor, aten.mul.Scalar)
-def mul(x: Operand, y: Operand) -> jax.Array:
+def mul(x: Operand, y: Operand) -> Array:
     return compute(jnp.multiply, x, y)
 
 
 @lower(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
-def div(x: Operand, y: Operand) -> jax.Array:
+def div(x: Operand, y: Operand) -> Array:
     return compute(jnp.divide, x, y, to_float=True)
 
 
 @lower(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def div_mode(x: Operand, y: Operand, *, rounding_mode: str | None) -> jax.Array:
+def div_mode(x: Operand, y: Operand, *, rounding_mode: str | None) -> Array:
     if rounding_mode is None:
         return div(x, y)
     if rounding_mode == "floor":
@@ -76,39 +75,39 @@ def div_mode(x: Operand, y: Operand, *, rounding_mode: str | None) -> jax.Array:
 
 
 @lower(aten.floor_divide.default, aten.floor_divide.Scalar)
-def floor_divide(x: Operand, y: Operand) -> jax.Array:
+def floor_divide(x: Operand, y: Operand) -> Array:
     return compute(_floored, x, y, numbers_rounded=_is_number(x))
 
 
 @lower(aten.fmod.Tensor, aten.fmod.Scalar)
-def fmod(x: Operand, y: Operand) -> jax.Array:
+def fmod(x: Operand, y: Operand) -> Array:
     return compute(_broadcasting(lax.rem), x, y, numbers_rounded=True)
 
 
 @lower(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
-def remainder(x: Operand, y: Operand) -> jax.Array:
+def remainder(x: Operand, y: Operand) -> Array:
     """The remainder with the sign of the divisor."""
     return compute(_modulo, x, y, numbers_rounded=True)
 
 
 @lower(aten.reciprocal.default)
-def reciprocal(x: jax.Array) -> jax.Array:
+def reciprocal(x: Array) -> Array:
     return compute(lambda x: 1 / x, x, to_float=True)
 
 
 @lower(aten.addcmul.default)
-def addcmul(x: jax.Array, first: jax.Array, second: jax.Array, *, value: Operand = 1) -> jax.Array:
+def addcmul(x: Array, first: Array, second: Array, *, value: Operand = 1) -> Array:
     return compute(lambda x, y, z: x + _scaled(y, value) * z, x, first, second)
 
 
 @lower(aten.addcdiv.default)
-def addcdiv(x: jax.Array, first: jax.Array, second: jax.Array, *, value: Operand = 1) -> jax.Array:
+def addcdiv(x: Array, first: Array, second: Array, *, value: Operand = 1) -> Array:
     return compute(lambda x, y, z: x + _scaled(y, value) / z, x, first, second)
 
 
 @lower(aten.lerp.Scalar, aten.lerp.Tensor)
-def lerp(start: jax.Array, end: jax.Array, weight: Operand) -> jax.Array:
-    def interpolate(start: jax.Array, end: jax.Array, weight: jax.Array) -> jax.Array:
+def lerp(start: Array, end: Array, weight: Operand) -> Array:
+    def interpolate(start: Array, end: Array, weight: Array) -> Array:
         # From the nearer end: exact at both.
         near_start = jnp.abs(weight) < 0.5
         change = end - start
@@ -118,14 +117,14 @@ def lerp(start: jax.Array, end: jax.Array, weight: Operand) -> jax.Array:
 
 
 @lower(aten.pow.Tensor_Tensor, aten.pow.Scalar)
-def pow_(base: Operand, exponent: jax.Array) -> jax.Array:
+def pow_(base: Operand, exponent: Array) -> Array:
     if not is_inexact(result_dtype(base, exponent)):
         return _integer_power(*promote(base, exponent))
     return compute(lax_power, base, exponent, numbers_rounded=True)
 
 
 @lower(aten.pow.Tensor_Scalar)
-def pow_scalar(base: jax.Array, exponent: Operand) -> jax.Array:
+def pow_scalar(base: Array, exponent: Operand) -> Array:
     """Small constant exponents become multiplications and roots, as in eager."""
     if exponent in (0.5, -0.5):
         return compute(sqrt if exponent == 0.5 else lax.rsqrt, base, to_float=True)
@@ -145,34 +144,34 @@ def pow_scalar(base: jax.Array, exponent: Operand) -> jax.Array:
 
 
 @lower(aten.float_power.Tensor_Tensor, aten.float_power.Tensor_Scalar, aten.float_power.Scalar)
-def float_power(base: Operand, exponent: Operand) -> jax.Array:
+def float_power(base: Operand, exponent: Operand) -> Array:
     complex_ = np.issubdtype(result_dtype(base, exponent), np.complexfloating)
     dtype = np.complex128 if complex_ else np.float64
     return lax_power(jnp.asarray(base).astype(dtype), jnp.asarray(exponent).astype(dtype))
 
 
 @lower(aten.maximum.default, aten.max.other)
-def maximum(x: jax.Array, y: jax.Array) -> jax.Array:
+def maximum(x: Array, y: Array) -> Array:
     return compute(jnp.maximum, x, y)
 
 
 @lower(aten.minimum.default, aten.min.other)
-def minimum(x: jax.Array, y: jax.Array) -> jax.Array:
+def minimum(x: Array, y: Array) -> Array:
     return compute(jnp.minimum, x, y)
 
 
 @lower(aten.fmax.default)
-def fmax(x: jax.Array, y: jax.Array) -> jax.Array:
+def fmax(x: Array, y: Array) -> Array:
     return compute(jnp.fmax, x, y)
 
 
 @lower(aten.fmin.default)
-def fmin(x: jax.Array, y: jax.Array) -> jax.Array:
+def fmin(x: Array, y: Array) -> Array:
     return compute(jnp.fmin, x, y)
 
 
 @lower(aten.clamp.default, aten.clamp.Tensor)
-def clamp(x: jax.Array, low: Operand = None, high: Operand = None) -> jax.Array:
+def clamp(x: Array, low: Operand = None, high: Operand = None) -> Array:
     """The upper bound wins where the two cross; NaN wins over both."""
     if low is None:
         return clamp_max(x, high)
@@ -182,26 +181,26 @@ def clamp(x: jax.Array, low: Operand = None, high: Operand = None) -> jax.Array:
 
 
 @lower(aten.clamp_min.default, aten.clamp_min.Tensor)
-def clamp_min(x: jax.Array, low: Operand) -> jax.Array:
+def clamp_min(x: Array, low: Operand) -> Array:
     return compute(at_least, x, low)
 
 
 @lower(aten.clamp_max.default, aten.clamp_max.Tensor)
-def clamp_max(x: jax.Array, high: Operand) -> jax.Array:
+def clamp_max(x: Array, high: Operand) -> Array:
     return compute(at_most, x, high)
 
 
 @lower(aten.gcd.default)
-def gcd(x: jax.Array, y: jax.Array) -> jax.Array:
+def gcd(x: Array, y: Array) -> Array:
     return compute(jnp.gcd, x, y)
 
 
 @lower(aten.lcm.default)
-def lcm(x: jax.Array, y: jax.Array) -> jax.Array:
+def lcm(x: Array, y: Array) -> Array:
     return compute(jnp.lcm, x, y)
 
 
-def lax_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
+def lax_power(base: Array, exponent: Array) -> Array:
     base, exponent = jnp.broadcast_arrays(base, exponent)
     power = lax.pow(base, exponent)
     if not is_complex(power.dtype):
@@ -217,7 +216,7 @@ def _is_number(operand: Operand) -> bool:
     return not is_array(operand) or operand.ndim == 0
 
 
-def _scaled(x: jax.Array, alpha: Operand) -> jax.Array:
+def _scaled(x: Array, alpha: Operand) -> Array:
     if not is_array(alpha) and alpha == 1:
         return x
     return x * jnp.asarray(alpha).astype(x.dtype)
@@ -229,16 +228,16 @@ def _rounded(alpha: Operand, *operands: Operand) -> Operand:
     return alpha if dtype == accumulation(dtype) else cast(alpha, dtype)
 
 
-def _broadcasting(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def _broadcasting(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda *operands: function(*jnp.broadcast_arrays(*operands))
 
 
-def _modulo(x: jax.Array, y: jax.Array) -> jax.Array:
+def _modulo(x: Array, y: Array) -> Array:
     remainder = lax.rem(*jnp.broadcast_arrays(x, y))
     return jnp.where((remainder != 0) & ((remainder < 0) != (y < 0)), remainder + y, remainder)
 
 
-def _floored(x: jax.Array, y: jax.Array) -> jax.Array:
+def _floored(x: Array, y: Array) -> Array:
     x, y = jnp.broadcast_arrays(x, y)
     rest = lax.rem(x, y)
     crossed = (rest != 0) & ((rest < 0) != (y < 0))
@@ -254,15 +253,15 @@ def _floored(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(y == 0, x / y, floor)
 
 
-def _is_signed(x: jax.Array) -> bool:
+def _is_signed(x: Array) -> bool:
     return np.issubdtype(x.dtype, np.signedinteger)
 
 
-def _integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
+def _integer_power(base: Array, exponent: Array) -> Array:
     """Integer powers by squaring, one step for each bit of the exponent; they wrap around."""
     base, exponent = jnp.broadcast_arrays(base, exponent)
 
-    def step(_: int, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def step(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:
         result, square, rest = state
         result = jnp.where(rest & 1 != 0, result * square, result)
         return result, square * square, rest >> 1

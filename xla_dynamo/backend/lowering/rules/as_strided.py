@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -21,8 +20,8 @@ aten = torch.ops.aten
 
 @lower(aten.as_strided.default, aten.as_strided_copy.default)
 def as_strided(
-    x: jax.Array, size: Sequence[int], stride: Sequence[int], offset: int | None = None
-) -> jax.Array:
+    x: Array, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Array:
     flat, start = x.reshape(-1), offset or 0
     if 0 in size:
         return jnp.zeros(size, x.dtype)
@@ -40,12 +39,8 @@ def as_strided(
 
 @lower(aten.as_strided_scatter.default)
 def as_strided_scatter(
-    x: jax.Array,
-    source: jax.Array,
-    size: Sequence[int],
-    stride: Sequence[int],
-    offset: int | None = None,
-) -> jax.Array:
+    x: Array, source: Array, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Array:
     flat, start = x.reshape(-1), offset or 0
     source = jnp.broadcast_to(source.astype(x.dtype), tuple(size))
     if source.size == 0:
@@ -57,7 +52,7 @@ def as_strided_scatter(
     return result.reshape(x.shape)
 
 
-def flat_index(size: Sequence[int], stride: Sequence[int], offset: int) -> jax.Array:
+def flat_index(size: Sequence[int], stride: Sequence[int], offset: int) -> Array:
     """The storage index of each element of a strided view."""
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     dtype = np.int32 if last < 2**31 else np.int64
@@ -81,7 +76,7 @@ def _nested(sizes: list[int], strides: list[int]) -> bool:
     return all(outer % inner == 0 and n * inner <= outer for outer, inner, n in outer_and_inner)
 
 
-def _nested_view(flat: jax.Array, sizes: list[int], strides: list[int], offset: int) -> jax.Array:
+def _nested_view(flat: Array, sizes: list[int], strides: list[int], offset: int) -> Array:
     """Slice and reshape, from the dim with the largest stride to that with the smallest."""
     if not sizes:
         return flat[offset]

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
 aten = torch.ops.aten
 
-Array = jax.Array
 _LEAST = 1e-30
 
 
@@ -77,12 +75,7 @@ def _attended(
 
 @lower(torch.ops.xla_dynamo.attention.default)
 def attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None,
-    is_causal: bool,
-    scale: float | None,
+    query: Array, key: Array, value: Array, mask: Array | None, is_causal: bool, scale: float | None
 ) -> tuple[Array, Array, Array]:
     out, weights, total, _ = _attended(query, key, value, mask, is_causal, scale)
     inverse = 1 / total if mask is None else jnp.where(total == 0, 0, 1 / total)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
@@ -29,8 +28,6 @@ from ._windows import (
 )
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 def avg_pool(

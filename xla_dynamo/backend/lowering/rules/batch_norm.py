@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
@@ -27,7 +26,6 @@ from . import _numerics
 
 aten = torch.ops.aten
 
-Array = jax.Array
 Outputs = tuple[Array | None, ...]
 
 
@@ -100,12 +98,7 @@ def _batch_norm_no_update(
 
 @lower(aten._native_batch_norm_legit.no_stats)
 def _native_batch_norm_legit(
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    x: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float
 ) -> Outputs:
     return native_batch_norm(x, weight, bias, None, None, training, momentum, eps)
 
@@ -155,10 +148,7 @@ def native_batch_norm_backward(
         if running_var is not None:
             invstd = _inverse_deviation(running_var.astype(total), eps)
     if mean is None or invstd is None:
-        raise Unsupported(
-            "Its mean or its variance is missing.",
-            "Pass both, or train.",
-        )
+        raise Unsupported("Its mean or its variance is missing.", "Pass both, or train.")
     mean, invstd = mean.astype(total), invstd.astype(total)
     centered = x - _spread(mean, x)
     sum_grad = jnp.sum(grad, axes)
@@ -234,10 +224,7 @@ def _frozen(
 ) -> Outputs:
     """Normalized by running statistics; torch leaves the saved ones empty."""
     if mean is None or var is None:
-        raise Unsupported(
-            "Its mean or its variance is missing.",
-            "Pass both, or train.",
-        )
+        raise Unsupported("Its mean or its variance is missing.", "Pass both, or train.")
     total = dtypes.accumulation(x.dtype)
     out, *_ = _normalize(x, weight, bias, mean.astype(total), var.astype(total), eps)
     return out, _nothing(total), _nothing(total)

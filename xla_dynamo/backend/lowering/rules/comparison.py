@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 Operand = Any
 
-_COMPARISONS: dict[str, Callable[..., jax.Array]] = {
+_COMPARISONS: dict[str, Callable[..., Array]] = {
     "eq": jnp.equal,
     "ne": jnp.not_equal,
     "lt": jnp.less,
@@ -27,7 +27,7 @@ _COMPARISONS: dict[str, Callable[..., jax.Array]] = {
     "ge": jnp.greater_equal,
 }
 
-_TESTS: dict[Any, Callable[[jax.Array], jax.Array]] = {
+_TESTS: dict[Any, Callable[[Array], Array]] = {
     aten.isnan.default: jnp.isnan,
     aten.isinf.default: jnp.isinf,
     aten.isfinite.default: jnp.isfinite,
@@ -37,11 +37,11 @@ _TESTS: dict[Any, Callable[[jax.Array], jax.Array]] = {
 
 
 def _register_tables() -> None:
-    def promoted(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def promoted(function: Callable[..., Array]) -> Callable[..., Array]:
         return lambda x, y: compute(function, x, y, numbers_rounded=True)
 
-    def on_floats(test: Callable[..., jax.Array], of_integers: bool) -> Callable[..., jax.Array]:
-        def rule(x: jax.Array) -> jax.Array:
+    def on_floats(test: Callable[..., Array], of_integers: bool) -> Callable[..., Array]:
+        def rule(x: Array) -> Array:
             return test(x) if is_inexact(x.dtype) else jnp.full(x.shape, of_integers)
 
         return rule
@@ -53,18 +53,13 @@ def _register_tables() -> None:
         lower(op)(on_floats(test, op is aten.isfinite.default))
 
 
-@lower(
-    aten.where.self,
-    aten.where.ScalarSelf,
-    aten.where.ScalarOther,
-    aten.where.Scalar,
-)
-def where(condition: jax.Array, x: Operand, y: Operand) -> jax.Array:
+@lower(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
+def where(condition: Array, x: Operand, y: Operand) -> Array:
     return jnp.where(condition != 0, *promote(x, y))
 
 
 @lower(aten.where.default, aten.equal.default, aten.allclose.default)
-def depends_on_data(*args: object, **kwargs: object) -> jax.Array:
+def depends_on_data(*args: object, **kwargs: object) -> Array:
     raise Unsupported(
         "Its result is a Python number, or has a shape, that depends on data.",
         "Use a form that returns a tensor of a known shape, such as (x == y).all().",
@@ -72,14 +67,14 @@ def depends_on_data(*args: object, **kwargs: object) -> jax.Array:
 
 
 @lower(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def masked_fill(x: jax.Array, mask: jax.Array, value: Operand) -> jax.Array:
+def masked_fill(x: Array, mask: Array, value: Operand) -> Array:
     return jnp.where(mask, cast(value, x.dtype), x)
 
 
 @lower(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
 def isin(
     elements: Operand, tests: Operand, *, assume_unique: bool = False, invert: bool = False
-) -> jax.Array:
+) -> Array:
     elements, tests = promote(elements, tests)
     tests = tests.reshape(-1)
     if tests.size == 0 or elements.size == 0:
@@ -99,8 +94,8 @@ _FEW = 64
 
 @lower(aten.isclose.default)
 def isclose(
-    x: jax.Array, y: jax.Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> jax.Array:
+    x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Array:
     x, y = promote(x, y)
     equal = x == y
     if equal_nan and is_inexact(x.dtype):

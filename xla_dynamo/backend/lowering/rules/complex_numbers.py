@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -21,61 +20,61 @@ aten = torch.ops.aten
 
 
 @lower(aten.complex.default)
-def complex_(real: jax.Array, imag: jax.Array) -> jax.Array:
+def complex_(real: Array, imag: Array) -> Array:
     return lax.complex(*jnp.broadcast_arrays(*promote(real, imag)))
 
 
 @lower(aten.polar.default)
-def polar(magnitude: jax.Array, angle: jax.Array) -> jax.Array:
+def polar(magnitude: Array, angle: Array) -> Array:
     magnitude, angle = jnp.broadcast_arrays(*promote(magnitude, angle))
     return lax.complex(magnitude * jnp.cos(angle), magnitude * jnp.sin(angle))
 
 
 @lower(aten.real.default)
-def real(x: jax.Array) -> jax.Array:
+def real(x: Array) -> Array:
     return lax.real(x) if is_complex(x.dtype) else x
 
 
 @lower(aten.imag.default)
-def imag(x: jax.Array) -> jax.Array:
+def imag(x: Array) -> Array:
     return lax.imag(x)
 
 
 @lower(aten.conj.default, aten._conj.default, aten._conj_copy.default)
 @lower(aten.conj_physical.default, aten._conj_physical.default)
-def conj(x: jax.Array) -> jax.Array:
+def conj(x: Array) -> Array:
     return lax.conj(x) if is_complex(x.dtype) else x
 
 
 @lower(aten.resolve_conj.default, aten.resolve_neg.default)
-def resolve(x: jax.Array) -> jax.Array:
+def resolve(x: Array) -> Array:
     return x
 
 
 @lower(aten._neg_view.default, aten._neg_view_copy.default)
-def neg_view(x: jax.Array) -> jax.Array:
+def neg_view(x: Array) -> Array:
     return -x
 
 
 @lower(aten.view_as_real.default, aten.view_as_real_copy.default)
-def view_as_real(x: jax.Array) -> jax.Array:
+def view_as_real(x: Array) -> Array:
     return jnp.stack([lax.real(x), lax.imag(x)], axis=-1)
 
 
 @lower(aten.view_as_complex.default, aten.view_as_complex_copy.default)
-def view_as_complex(x: jax.Array) -> jax.Array:
+def view_as_complex(x: Array) -> Array:
     return lax.complex(x[..., 0], x[..., 1])
 
 
 def _with_signs(
-    function: Callable[[jax.Array], jax.Array], part: int, sign: int = 1
-) -> Callable[[jax.Array], jax.Array]:
+    function: Callable[[Array], Array], part: int, sign: int = 1
+) -> Callable[[Array], Array]:
     """`function`, with one part of complex results (0: real, 1: imaginary) signed as the operand's.
 
     On a branch cut the sign of a zero tells the side. XLA always takes the same one.
     """
 
-    def signed(x: jax.Array) -> jax.Array:
+    def signed(x: Array) -> Array:
         y = function(x)
         if not is_complex(x.dtype):
             return y

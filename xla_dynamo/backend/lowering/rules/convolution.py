@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
@@ -25,7 +25,6 @@ from ._promotion import is_inexact
 
 aten = torch.ops.aten
 
-Array = jax.Array
 Correlate = Callable[[Array, Array], Array]
 
 

@@ -9,11 +9,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import to_numpy
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
@@ -32,27 +31,27 @@ def _dtype(dtype: Dtype, default: np.dtype | None = None) -> np.dtype:
     return to_numpy(dtype or torch.get_default_dtype())
 
 
-def _filled(size: Sequence[int], value: Any, dtype: np.dtype) -> jax.Array:
+def _filled(size: Sequence[int], value: Any, dtype: np.dtype) -> Array:
     return jnp.broadcast_to(cast(value, dtype), tuple(size))
 
 
 @lower(aten.full.default)
-def full(size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def full(size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(size, value, _dtype(dtype, result_dtype(value)))
 
 
 @lower(aten.empty_strided.default)
 def empty_strided(
     size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+) -> Array:
     _check_dense(size, stride)
     return _filled(size, 0, _dtype(dtype))
 
 
 @lower(aten.new_empty_strided.default)
 def new_empty_strided(
-    x: jax.Array, size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+    x: Array, size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
+) -> Array:
     _check_dense(size, stride)
     return _filled(size, 0, _dtype(dtype, x.dtype))
 
@@ -77,78 +76,71 @@ def _check_dense(size: Sequence[int], stride: Sequence[int]) -> None:
 )
 def zeros(
     size: Sequence[int], _layout: Sequence[int] = (), *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+) -> Array:
     return _filled(size, 0, _dtype(dtype))
 
 
 @lower(aten.ones.default)
-def ones(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def ones(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(size, 1, _dtype(dtype))
 
 
 @lower(aten.full_like.default)
-def full_like(x: jax.Array, value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def full_like(x: Array, value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(x.shape, value, _dtype(dtype, x.dtype))
 
 
 @lower(aten.zeros_like.default, aten.empty_like.default, aten.zero.default)
-def zeros_like(x: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def zeros_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(x.shape, 0, _dtype(dtype, x.dtype))
 
 
 @lower(aten.ones_like.default)
-def ones_like(x: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def ones_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(x.shape, 1, _dtype(dtype, x.dtype))
 
 
 @lower(aten.new_full.default)
-def new_full(
-    x: jax.Array, size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+def new_full(x: Array, size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(size, value, _dtype(dtype, x.dtype))
 
 
 @lower(aten.new_zeros.default, aten.new_empty.default)
 def new_zeros(
-    x: jax.Array,
-    size: Sequence[int],
-    _strides: Sequence[int] = (),
-    *,
-    dtype: Dtype = None,
-    **_: Any,
-) -> jax.Array:
+    x: Array, size: Sequence[int], _strides: Sequence[int] = (), *, dtype: Dtype = None, **_: Any
+) -> Array:
     return _filled(size, 0, _dtype(dtype, x.dtype))
 
 
 @lower(aten.new_ones.default)
-def new_ones(x: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def new_ones(x: Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(size, 1, _dtype(dtype, x.dtype))
 
 
 @lower(aten.fill.Scalar, aten.fill.Tensor)
-def fill(x: jax.Array, value: Any) -> jax.Array:
+def fill(x: Array, value: Any) -> Array:
     return _filled(x.shape, value, x.dtype)
 
 
 @lower(aten.scalar_tensor.default)
-def scalar_tensor(value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def scalar_tensor(value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
     return cast(value, _dtype(dtype))
 
 
 @lower(aten.arange.default)
-def arange(end: float, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def arange(end: float, *, dtype: Dtype = None, **_: Any) -> Array:
     return arange_step(0, end, dtype=dtype)
 
 
 @lower(aten.arange.start)
-def arange_start(start: float, end: float, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def arange_start(start: float, end: float, *, dtype: Dtype = None, **_: Any) -> Array:
     return arange_step(start, end, dtype=dtype)
 
 
 @lower(aten.arange.start_step)
 def arange_step(
     start: float, end: float, step: float = 1, *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+) -> Array:
     if dtype == torch.int64:
         start, end, step = int(start), int(end), int(step)
     if all(isinstance(number, int) for number in (start, end, step)):
@@ -171,7 +163,7 @@ def arange_step(
     aten.linspace.Tensor_Scalar,
     aten.linspace.Scalar_Tensor,
 )
-def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any) -> Array:
     result = _dtype(dtype)
     return _between(start, end, steps, result).astype(result)
 
@@ -184,13 +176,13 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any)
 )
 def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+) -> Array:
     result = _dtype(dtype)
     exponents = _between(start, end, steps, result)
     return jnp.power(cast(base, exponents.dtype), exponents).astype(result)
 
 
-def _between(start: Any, end: Any, steps: int, result: np.dtype) -> jax.Array:
+def _between(start: Any, end: Any, steps: int, result: np.dtype) -> Array:
     """Evenly spaced float64 numbers, counted from the nearer end so that both are exact."""
     if not is_inexact(result):
         start, end = cast(start, result), cast(end, result)
@@ -206,19 +198,19 @@ def _between(start: Any, end: Any, steps: int, result: np.dtype) -> jax.Array:
 
 
 @lower(aten.eye.default)
-def eye(size: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def eye(size: int, *, dtype: Dtype = None, **_: Any) -> Array:
     return eye_rectangular(size, size, dtype=dtype)
 
 
 @lower(aten.eye.m)
-def eye_rectangular(rows: int, columns: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def eye_rectangular(rows: int, columns: int, *, dtype: Dtype = None, **_: Any) -> Array:
     return jnp.eye(rows, columns, dtype=_dtype(dtype))
 
 
 @lower(aten.tril_indices.default)
 def tril_indices(
     rows: int, columns: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+) -> Array:
     counts = np.clip(np.arange(rows) + offset + 1, 0, columns)
     return _ragged_indices(np.zeros(rows, np.int64), counts)
 
@@ -226,12 +218,12 @@ def tril_indices(
 @lower(aten.triu_indices.default)
 def triu_indices(
     rows: int, columns: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+) -> Array:
     first = np.clip(np.arange(rows) + offset, 0, columns)
     return _ragged_indices(first, columns - first)
 
 
-def _ragged_indices(first: np.ndarray, counts: np.ndarray) -> jax.Array:
+def _ragged_indices(first: np.ndarray, counts: np.ndarray) -> Array:
     """Row and column of each element of rows that start at `first` and are `counts` long."""
     total = int(counts.sum())
     if total == 0:

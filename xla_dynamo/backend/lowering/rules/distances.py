@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 
-Array = jax.Array
 ALWAYS_PRODUCT, NEVER_PRODUCT = 1, 2
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import torch
+from jax import Array
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
@@ -22,9 +22,7 @@ aten = torch.ops.aten
 
 
 @lower_random(aten.native_dropout.default)
-def native_dropout(
-    key: jax.Array, x: jax.Array, p: float, train: bool | None
-) -> tuple[jax.Array, jax.Array]:
+def native_dropout(key: Array, x: Array, p: float, train: bool | None) -> tuple[Array, Array]:
     if train is False:
         return x, jnp.ones(x.shape, jnp.bool_)
     keep = 1.0 - p
@@ -36,37 +34,33 @@ def native_dropout(
 
 
 @lower_random(aten.bernoulli.p)
-def bernoulli_p(
-    key: jax.Array, x: jax.Array, p: float = 0.5, *, generator: Any = None
-) -> jax.Array:
+def bernoulli_p(key: Array, x: Array, p: float = 0.5, *, generator: Any = None) -> Array:
     refuse_generator(generator)
     return _chance(key, x.shape, p).astype(x.dtype)
 
 
 @lower_random(aten.bernoulli.default)
-def bernoulli(key: jax.Array, x: jax.Array, *, generator: Any = None) -> jax.Array:
+def bernoulli(key: Array, x: Array, *, generator: Any = None) -> Array:
     refuse_generator(generator)
     return _chances(key, x).astype(x.dtype)
 
 
 @lower_random(aten.bernoulli.Tensor)
-def bernoulli_tensor(
-    key: jax.Array, x: jax.Array, p: jax.Array, *, generator: Any = None
-) -> jax.Array:
+def bernoulli_tensor(key: Array, x: Array, p: Array, *, generator: Any = None) -> Array:
     refuse_generator(generator)
     return _chances(key, jnp.broadcast_to(p, x.shape)).astype(x.dtype)
 
 
 @lower_random(aten.rrelu_with_noise_functional.default)
 def rrelu_with_noise_functional(
-    key: jax.Array,
-    x: jax.Array,
-    noise: jax.Array,
+    key: Array,
+    x: Array,
+    noise: Array,
     lower: float = 0.125,
     upper: float = 1 / 3,
     training: bool = False,
     generator: Any = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     refuse_generator(generator)
     if not training:
         slope = x.dtype.type((lower + upper) / 2)
@@ -85,14 +79,14 @@ def refuse_generator(generator: Any) -> None:
         )
 
 
-def _chance(key: jax.Array, shape: tuple[int, ...], p: float) -> jax.Array:
+def _chance(key: Array, shape: tuple[int, ...], p: float) -> Array:
     threshold = round(p * 2**32)
     if threshold >= 2**32:
         return jnp.ones(shape, jnp.bool_)
     return random_bits.bits(key, shape) < np.uint32(threshold)
 
 
-def _chances(key: jax.Array, p: jax.Array) -> jax.Array:
+def _chances(key: Array, p: Array) -> Array:
     if p.dtype == np.float64:
         return random_bits.uniform(key, p.shape, p.dtype) < p
     p = p.astype(jnp.float32)

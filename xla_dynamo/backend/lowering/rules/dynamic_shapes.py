@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
 ops = torch.ops.xla_dynamo
 
 
-def _positions(chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _positions(chosen: Array) -> tuple[Array, Array]:
     """The position of each chosen element (others are out of range), and the number of them."""
     size = chosen.shape[0]
     dtype = np.int32 if size < 2**30 else np.int64
@@ -29,13 +28,13 @@ def _positions(chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
     return positions, running[-1].astype(np.int64) if size else jnp.zeros((), np.int64)
 
 
-def _moved(rows: jax.Array, positions: jax.Array) -> jax.Array:
+def _moved(rows: Array, positions: Array) -> Array:
     """`rows` scattered along the first dimension; zeros where none goes."""
     return jnp.zeros_like(rows).at[positions].set(rows, mode="drop", unique_indices=True)
 
 
 @lower(ops.nonzero_padded.default)
-def nonzero_padded(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def nonzero_padded(x: Array) -> tuple[Array, Array]:
     positions, count = _positions(x.reshape(-1) != 0)
     flat = _moved(jnp.arange(x.size, dtype=positions.dtype), positions)
     if x.ndim == 0:
@@ -46,13 +45,13 @@ def nonzero_padded(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @lower(ops.masked_select_padded.default)
-def masked_select_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+def masked_select_padded(x: Array, mask: Array) -> tuple[Array, Array]:
     x, mask = jnp.broadcast_arrays(x, mask)
     return index_padded(x, mask, 0)
 
 
 @lower(ops.index_padded.default)
-def index_padded(x: jax.Array, mask: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
+def index_padded(x: Array, mask: Array, dim: int) -> tuple[Array, Array]:
     positions, count = _positions(mask.reshape(-1) != 0)
     rest = x.shape[dim + mask.ndim :]
     rows = jnp.moveaxis(x.reshape(*x.shape[:dim], mask.size, *rest), dim, 0)
@@ -60,7 +59,7 @@ def index_padded(x: jax.Array, mask: jax.Array, dim: int) -> tuple[jax.Array, ja
 
 
 @lower(ops.unique_padded.default)
-def unique_padded(x: jax.Array, dim: int | None, consecutive: bool) -> tuple[jax.Array, ...]:
+def unique_padded(x: Array, dim: int | None, consecutive: bool) -> tuple[Array, ...]:
     slices = x.reshape(-1) if dim is None else jnp.moveaxis(x, dim, 0)
     size = slices.shape[0]
     rows = slices.reshape(size, math.prod(slices.shape[1:]))
@@ -77,10 +76,10 @@ def unique_padded(x: jax.Array, dim: int | None, consecutive: bool) -> tuple[jax
     return jnp.moveaxis(values, 0, dim), inverse, counts, count
 
 
-def _ascending(rows: jax.Array) -> jax.Array:
+def _ascending(rows: Array) -> Array:
     """The permutation that sorts `rows` lexicographically."""
 
-    def by_column(step: jax.Array, order: jax.Array) -> jax.Array:
+    def by_column(step: Array, order: Array) -> Array:
         column = rows[order, rows.shape[1] - 1 - step]
         return order[jnp.argsort(column, stable=True)]
 
@@ -88,7 +87,7 @@ def _ascending(rows: jax.Array) -> jax.Array:
 
 
 @lower(ops.bincount_size.default)
-def bincount_size(x: jax.Array, minlength: int) -> jax.Array:
+def bincount_size(x: Array, minlength: int) -> Array:
     if x.size == 0:
         return jnp.asarray(minlength)
     largest = x.max().astype(np.int64)
@@ -96,12 +95,12 @@ def bincount_size(x: jax.Array, minlength: int) -> jax.Array:
 
 
 @lower(ops.repeats_size.default)
-def repeats_size(repeats: jax.Array) -> jax.Array:
+def repeats_size(repeats: Array) -> Array:
     return jnp.where((repeats < 0).any(), -1, repeats.sum(dtype=np.int64))
 
 
 @lower(ops.sized_bincount.default)
-def sized_bincount(x: jax.Array, weights: jax.Array | None, size: int) -> jax.Array:
+def sized_bincount(x: Array, weights: Array | None, size: int) -> Array:
     if weights is None:
         return jnp.zeros(size, np.int64).at[x].add(1, mode="promise_in_bounds")
     dtype = np.float32 if weights.dtype == np.float32 else np.float64

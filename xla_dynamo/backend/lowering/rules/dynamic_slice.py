@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.registry import lower
@@ -17,13 +16,11 @@ ops = torch.ops.xla_dynamo
 
 
 @lower(ops.dynamic_slice.default)
-def slice_at(x: jax.Array, dim: int, start: jax.Array, length: int) -> jax.Array:
+def slice_at(x: Array, dim: int, start: Array, length: int) -> Array:
     return lax.dynamic_slice_in_dim(x, start.reshape(()), length, axis(dim, x.ndim))
 
 
 @lower(ops.dynamic_slice_backward.default)
-def slice_at_backward(
-    grad: jax.Array, sizes: Sequence[int], dim: int, start: jax.Array
-) -> jax.Array:
+def slice_at_backward(grad: Array, sizes: Sequence[int], dim: int, start: Array) -> Array:
     zeros = jnp.zeros(tuple(sizes), grad.dtype)
     return lax.dynamic_update_slice_in_dim(zeros, grad, start.reshape(()), axis(dim, grad.ndim))

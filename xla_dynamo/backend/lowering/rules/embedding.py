@@ -7,16 +7,14 @@ has thousands of summands.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 @lower(aten.embedding.default)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
@@ -20,7 +21,6 @@ from .embedding import add_rows, rows_of
 
 aten = torch.ops.aten
 
-Array = jax.Array
 SUM, MEAN, MAX = range(3)
 
 
@@ -93,8 +93,7 @@ def _embedding_bag_backward(
 ) -> Array:
     if sparse:
         raise Unsupported(
-            "It asks for a sparse gradient, and XLA's arrays are dense.",
-            "Pass sparse=False.",
+            "It asks for a sparse gradient, and XLA's arrays are dense.", "Pass sparse=False."
         )
     return _embedding_bag_dense_backward(
         *(grad, indices, _bag_of_each(indices, offsets), bag_size, maximum_indices),

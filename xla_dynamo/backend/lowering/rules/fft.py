@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.registry import lower
@@ -20,13 +19,13 @@ aten = torch.ops.aten
 
 
 @lower(aten._fft_c2c.default)
-def fft_c2c(x: jax.Array, dim: Sequence[int], normalization: int, forward: bool) -> jax.Array:
+def fft_c2c(x: Array, dim: Sequence[int], normalization: int, forward: bool) -> Array:
     kind = lax.FftType.FFT if forward else lax.FftType.IFFT
     return _complex(x, dim, kind) * _scale(x, dim, normalization, inverse=not forward)
 
 
 @lower(aten._fft_r2c.default)
-def fft_r2c(x: jax.Array, dim: Sequence[int], normalization: int, onesided: bool) -> jax.Array:
+def fft_r2c(x: Array, dim: Sequence[int], normalization: int, onesided: bool) -> Array:
     scale = _scale(x, dim, normalization, inverse=False)
     if not onesided:
         return _complex(x + x.dtype.type(0) * 1j, dim, lax.FftType.FFT) * scale
@@ -37,7 +36,7 @@ def fft_r2c(x: jax.Array, dim: Sequence[int], normalization: int, onesided: bool
 
 
 @lower(aten._fft_c2r.default)
-def fft_c2r(x: jax.Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> jax.Array:
+def fft_c2r(x: Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> Array:
     *outer, last = dim
     inner, outer = outer[-2:], outer[:-2]
     half = lax.slice_in_dim(x, 0, last_dim_size // 2 + 1, axis=last % x.ndim)
@@ -46,15 +45,15 @@ def fft_c2r(x: jax.Array, dim: Sequence[int], normalization: int, last_dim_size:
     return out * _scale(out, dim, normalization, inverse=True)
 
 
-def _complex(x: jax.Array, dim: Sequence[int], kind: lax.FftType) -> jax.Array:
+def _complex(x: Array, dim: Sequence[int], kind: lax.FftType) -> Array:
     for start in range(0, len(dim), 3):
         x = _transform(x, dim[start : start + 3], kind)
     return x
 
 
 def _transform(
-    x: jax.Array, dim: Sequence[int], kind: lax.FftType, last_dim_size: int | None = None
-) -> jax.Array:
+    x: Array, dim: Sequence[int], kind: lax.FftType, last_dim_size: int | None = None
+) -> Array:
     innermost = range(-len(dim), 0)
     moved = jnp.moveaxis(x, dim, innermost)
     lengths = [*moved.shape[-len(dim) :]]
@@ -63,7 +62,7 @@ def _transform(
     return jnp.moveaxis(lax.fft(moved, kind, tuple(lengths)), innermost, dim)
 
 
-def _scale(x: jax.Array, dim: Sequence[int], normalization: int, inverse: bool) -> float:
+def _scale(x: Array, dim: Sequence[int], normalization: int, inverse: bool) -> float:
     count = math.prod(x.shape[d] for d in dim)
     wanted = {0: 1.0, 1: 1 / math.sqrt(count or 1), 2: 1 / (count or 1)}[normalization]
     return wanted * count if inverse else wanted

@@ -15,13 +15,13 @@ from math import prod
 import jax
 import jax.numpy as jnp
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
 aten = torch.ops.aten
 
-Array = jax.Array
 LINEAR, NEAREST, CUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
 # For one axis: a neighbour's index as a float, and its weight.
@@ -35,8 +35,7 @@ def grid_sampler(
     """Positions are between -1 and 1, in the order (width, height, depth)."""
     if interpolation_mode == CUBIC and x.ndim != 4:
         raise Unsupported(
-            "Bicubic sampling is for planes, and this is a volume.",
-            "Use mode='bilinear'.",
+            "Bicubic sampling is for planes, and this is a volume.", "Use mode='bilinear'."
         )
     dtype, sizes = x.dtype, x.shape[2:]
     x, grid = (a.astype(dtypes.accumulation(a.dtype)) for a in (x, grid))

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
@@ -22,7 +21,7 @@ from ._dims import along, at_least_1d, axis
 
 aten = torch.ops.aten
 
-Indices = Sequence[jax.Array | None]
+Indices = Sequence[Array | None]
 
 
 def advanced_key(indices: Indices) -> tuple[Any, ...]:
@@ -35,18 +34,18 @@ def advanced_key(indices: Indices) -> tuple[Any, ...]:
     return tuple(slice(None) if index is None else index for index in indices)
 
 
-def is_mask(index: jax.Array | None) -> bool:
+def is_mask(index: Array | None) -> bool:
     """Whether an index tensor selects by value (bool, or uint8 as long ago) and not position."""
     return index is not None and index.dtype in (np.bool_, np.uint8)
 
 
-def take(x: jax.Array, key: Any, *, wrap: bool = True) -> jax.Array:
+def take(x: Array, key: Any, *, wrap: bool = True) -> Array:
     """x[key] for indices that are known to be in range; `wrap` if they may count from the end."""
     key = narrowed(x, key)
     return x.at[key].get(mode="promise_in_bounds", wrap_negative_indices=wrap)
 
 
-def narrowed(x: jax.Array, key: Any) -> Any:
+def narrowed(x: Array, key: Any) -> Any:
     """The key with int32 indices, where these reach all of `x`: they are half the bytes."""
     key = key if isinstance(key, tuple) else (key,)
     if max(x.shape, default=0) >= 2**31:
@@ -55,11 +54,11 @@ def narrowed(x: jax.Array, key: Any) -> Any:
 
 
 @lower(aten.index.Tensor)
-def index(x: jax.Array, indices: Indices) -> jax.Array:
+def index(x: Array, indices: Indices) -> Array:
     return take(x, advanced_key(indices))
 
 
-def clamped(x: jax.Array, indices: Indices) -> Indices:
+def clamped(x: Array, indices: Indices) -> Indices:
     """Indices that PyTorch's decompositions make: one out of range means the nearest in range."""
     return [
         None if index is None else jnp.clip(index, -size, size - 1)
@@ -68,12 +67,12 @@ def clamped(x: jax.Array, indices: Indices) -> Indices:
 
 
 @lower(aten._unsafe_index.Tensor)
-def unsafe_index(x: jax.Array, indices: Indices) -> jax.Array:
+def unsafe_index(x: Array, indices: Indices) -> Array:
     return index(x, clamped(x, indices))
 
 
 @lower(aten._unsafe_masked_index.default)
-def unsafe_masked_index(x: jax.Array, mask: jax.Array, indices: Indices, fill: float) -> jax.Array:
+def unsafe_masked_index(x: Array, mask: Array, indices: Indices, fill: float) -> Array:
     given = dict(enumerate(indices))
     if x.size == 0:
         # Nothing can be read. XLA refuses a gather from an empty dimension, so give it one row.
@@ -87,11 +86,10 @@ def unsafe_masked_index(x: jax.Array, mask: jax.Array, indices: Indices, fill: f
 
 
 @lower(aten.index_select.default)
-def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
+def index_select(x: Array, dim: int, index: Array) -> Array:
     if index.dtype not in (np.int32, np.int64):  # which shape inference lets pass
         raise Unsupported(
-            f"Indices are int32 or int64, and these are {index.dtype}.",
-            "Convert them with long().",
+            f"Indices are int32 or int64, and these are {index.dtype}.", "Convert them with long()."
         )
     if x.ndim == 0:
         return x
@@ -99,7 +97,7 @@ def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
 
 
 @lower(aten.gather.default)
-def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) -> jax.Array:
+def gather(x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
     if index.size == 0:
         return jnp.zeros(index.shape, x.dtype)
     dim, batching, corner, places = element_wise(at_least_1d(x), dim, at_least_1d(index))
@@ -115,9 +113,7 @@ def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) 
     return result.reshape(index.shape)
 
 
-def element_wise(
-    x: jax.Array, dim: int, index: jax.Array
-) -> tuple[int, tuple[int, ...], jax.Array, jax.Array]:
+def element_wise(x: Array, dim: int, index: Array) -> tuple[int, tuple[int, ...], Array, Array]:
     """The geometry of gather and scatter: each element of `index` is a place along `dim`.
 
     Returns `dim` from the front, the other axes (batching dimensions), the corner of `x` that
@@ -132,23 +128,22 @@ def element_wise(
 
 
 @lower(aten.take.default)
-def take_flat(x: jax.Array, index: jax.Array) -> jax.Array:
+def take_flat(x: Array, index: Array) -> Array:
     return take(x.reshape(-1), index)
 
 
 @lower(aten.repeat_interleave.Tensor)
-def repeat_interleave(repeats: jax.Array, *, output_size: int | None = None) -> jax.Array:
+def repeat_interleave(repeats: Array, *, output_size: int | None = None) -> Array:
     if output_size is None:
         raise Unsupported(
-            "The shape of its result depends on data: the repeats.",
-            "Pass output_size.",
+            "The shape of its result depends on data: the repeats.", "Pass output_size."
         )
     positions = jnp.arange(repeats.shape[0], dtype=repeats.dtype)
     return jnp.repeat(positions, repeats, total_repeat_length=output_size)
 
 
 @lower(aten.nonzero_static.default)
-def nonzero_static(x: jax.Array, *, size: int, fill_value: int = -1) -> jax.Array:
+def nonzero_static(x: Array, *, size: int, fill_value: int = -1) -> Array:
     if x.size == 0:
         return jnp.full((size, x.ndim), fill_value, np.int64)
     if x.ndim == 0:
@@ -158,7 +153,7 @@ def nonzero_static(x: jax.Array, *, size: int, fill_value: int = -1) -> jax.Arra
 
 
 @lower(aten.nonzero.default, aten.masked_select.default, aten.bincount.default)
-def shape_depends_on_data(*args: object, **kwargs: object) -> jax.Array:
+def shape_depends_on_data(*args: object, **kwargs: object) -> Array:
     raise Unsupported(
         "The shape of its result depends on data, and XLA compiles for fixed shapes.",
         "Use a form whose shape is known, such as torch.where with a mask.",
@@ -166,11 +161,10 @@ def shape_depends_on_data(*args: object, **kwargs: object) -> jax.Array:
 
 
 @lower(aten.one_hot.default)
-def one_hot(index: jax.Array, num_classes: int = -1) -> jax.Array:
+def one_hot(index: Array, num_classes: int = -1) -> Array:
     if num_classes < 0:
         raise Unsupported(
-            "The shape of its result depends on data: the largest index.",
-            "Pass num_classes.",
+            "The shape of its result depends on data: the largest index.", "Pass num_classes."
         )
     classes = lax.broadcasted_iota(index.dtype, (*index.shape, num_classes), index.ndim)
     return (index[..., None] == classes).astype(np.int64)

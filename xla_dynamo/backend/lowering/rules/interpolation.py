@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
@@ -24,7 +24,6 @@ from ._interpolation import contract, output_sizes, step
 
 aten = torch.ops.aten
 
-Array = jax.Array
 # For each output element along one axis: places in the input, and their weights, [taps, size]. An
 # element with fewer taps than others has the place behind the last for those that it lacks.
 Taps = tuple[np.ndarray, np.ndarray]

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
@@ -21,17 +20,12 @@ from . import _numerics
 
 aten = torch.ops.aten
 
-Array = jax.Array
 Outputs = tuple[Array | None, ...]
 
 
 @lower(aten.native_layer_norm.default)
 def native_layer_norm(
-    x: Array,
-    normalized_shape: Sequence[int],
-    weight: Array | None,
-    bias: Array | None,
-    eps: float,
+    x: Array, normalized_shape: Sequence[int], weight: Array | None, bias: Array | None, eps: float
 ) -> Outputs:
     axes = tuple(range(-len(normalized_shape), 0))
     out, mean, rstd = _standardize(x.astype(dtypes.accumulation(x.dtype)), axes, eps)

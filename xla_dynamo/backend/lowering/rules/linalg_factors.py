@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-import jax
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 from jax.scipy.linalg import expm
 
@@ -26,7 +25,7 @@ _DEGREE = 16
 
 
 @lower(aten.linalg_qr.default)
-def linalg_qr(a: jax.Array, mode: str = "reduced") -> tuple[jax.Array, jax.Array]:
+def linalg_qr(a: Array, mode: str = "reduced") -> tuple[Array, Array]:
     if mode == "r":
         return jnp.zeros((0,), a.dtype), jnp.linalg.qr(a, mode="r")
     q, r = lax.linalg.qr(a, full_matrices=mode == "complete")
@@ -34,31 +33,25 @@ def linalg_qr(a: jax.Array, mode: str = "reduced") -> tuple[jax.Array, jax.Array
 
 
 @lower(aten.geqrf.default)
-def geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+def geqrf(a: Array) -> tuple[Array, Array]:
     reflectors, taus = jnp.linalg.qr(a, mode="raw")
     return jnp.swapaxes(reflectors, -1, -2), taus
 
 
 @lower(aten.linalg_householder_product.default)
-def linalg_householder_product(a: jax.Array, taus: jax.Array) -> jax.Array:
+def linalg_householder_product(a: Array, taus: Array) -> Array:
     return lax.linalg.householder_product(a, taus)
 
 
 @lower(aten.ormqr.default)
-def ormqr(
-    a: jax.Array, taus: jax.Array, c: jax.Array, left: bool = True, transpose: bool = False
-) -> jax.Array:
+def ormqr(a: Array, taus: Array, c: Array, left: bool = True, transpose: bool = False) -> Array:
     return lax.linalg.ormqr(a, taus, c, left=left, transpose=transpose)
 
 
 @lower(aten._linalg_svd.default)
 def linalg_svd(
-    a: jax.Array,
-    full_matrices: bool = False,
-    compute_uv: bool = True,
-    *,
-    driver: str | None = None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    a: Array, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[Array, Array, Array]:
     if not compute_uv:
         empty = jnp.zeros((0,), a.dtype)
         return empty, jnp.linalg.svd(a, compute_uv=False), empty
@@ -67,27 +60,25 @@ def linalg_svd(
 
 
 @lower(aten._linalg_eigh.default)
-def linalg_eigh(
-    a: jax.Array, uplo: str = "L", compute_v: bool = True
-) -> tuple[jax.Array, jax.Array]:
+def linalg_eigh(a: Array, uplo: str = "L", compute_v: bool = True) -> tuple[Array, Array]:
     vectors, values = lax.linalg.eigh(a, lower=uplo.upper() == "L", symmetrize_input=False)
     return values, vectors if compute_v else jnp.zeros((0,), a.dtype)
 
 
 @lower(aten.linalg_eig.default)
-def linalg_eig(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+def linalg_eig(a: Array) -> tuple[Array, Array]:
     values, vectors = lax.linalg.eig(a, compute_left_eigenvectors=False)
     return values, vectors
 
 
 @lower(aten._linalg_eigvals.default, aten.linalg_eigvals.default)
-def linalg_eigvals(a: jax.Array) -> jax.Array:
+def linalg_eigvals(a: Array) -> Array:
     (values,) = lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
     return values
 
 
 @lower(aten.linalg_matrix_exp.default)
-def linalg_matrix_exp(a: jax.Array) -> jax.Array:
+def linalg_matrix_exp(a: Array) -> Array:
     if a.size == 0:
         return a
     a = a.astype(accumulation(a.dtype))
@@ -99,7 +90,7 @@ def linalg_matrix_exp(a: jax.Array) -> jax.Array:
     squarings = jnp.where(jnp.isfinite(needed), jnp.maximum(needed, 0), 0)
     scaled = a * jnp.exp2(-squarings)[..., None, None].astype(a.dtype)
 
-    def square(step: jax.Array, power: jax.Array) -> jax.Array:
+    def square(step: Array, power: Array) -> Array:
         return jnp.where((step < squarings)[..., None, None], power @ power, power)
 
     count = squarings.max().astype(jnp.int32)
@@ -107,7 +98,7 @@ def linalg_matrix_exp(a: jax.Array) -> jax.Array:
     return lax.fori_loop(0, count, square, root)
 
 
-def _taylor(a: jax.Array) -> jax.Array:
+def _taylor(a: Array) -> Array:
     """exp(a) for matrices of small norm, in 7 products (Paterson and Stockmeyer, 1973).
 
     Its errors in float32 are half of a Padé approximant's, whose denominator has to be solved with.
@@ -124,12 +115,8 @@ def _taylor(a: jax.Array) -> jax.Array:
 
 @lower(aten.linalg_pinv.atol_rtol_tensor)
 def linalg_pinv(
-    a: jax.Array,
-    *,
-    atol: jax.Array | None = None,
-    rtol: jax.Array | None = None,
-    hermitian: bool = False,
-) -> jax.Array:
+    a: Array, *, atol: Array | None = None, rtol: Array | None = None, hermitian: bool = False
+) -> Array:
     rows, columns = a.shape[-2:]
     if rows == 0 or columns == 0:
         return jnp.zeros((*a.shape[:-2], columns, rows), a.dtype)

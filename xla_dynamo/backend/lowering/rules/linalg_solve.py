@@ -7,9 +7,8 @@ factors are eager's.
 
 from __future__ import annotations
 
-import jax
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
@@ -19,8 +18,8 @@ aten = torch.ops.aten
 
 @lower(aten.linalg_cholesky_ex.default)
 def linalg_cholesky_ex(
-    a: jax.Array, *, upper: bool = False, check_errors: bool = False
-) -> tuple[jax.Array, jax.Array]:
+    a: Array, *, upper: bool = False, check_errors: bool = False
+) -> tuple[Array, Array]:
     factor = cholesky(a, upper)
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
     failed = jnp.isnan(diagonal).any(-1)
@@ -31,18 +30,18 @@ def linalg_cholesky_ex(
 
 
 @lower(aten.cholesky.default)
-def cholesky(a: jax.Array, upper: bool = False) -> jax.Array:
+def cholesky(a: Array, upper: bool = False) -> Array:
     # As in eager, only one triangle is read.
     lower_half = jnp.tril(lax.linalg.cholesky(_adjoint(a) if upper else a, symmetrize_input=False))
     return _adjoint(lower_half) if upper else lower_half
 
 
-def _first_failure(a: jax.Array, failed: jax.Array) -> jax.Array:
+def _first_failure(a: Array, failed: Array) -> Array:
     """The order of the first leading minor that is not positive definite, by bisection."""
     n = a.shape[-1]
     index, identity = jnp.arange(n), jnp.eye(n, dtype=a.dtype)
 
-    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         good, bad = bounds
         middle = (good + bad) // 2
         inside = index < middle[..., None]
@@ -56,7 +55,7 @@ def _first_failure(a: jax.Array, failed: jax.Array) -> jax.Array:
 
 
 @lower(aten.cholesky_solve.default)
-def cholesky_solve(b: jax.Array, factor: jax.Array, upper: bool = False) -> jax.Array:
+def cholesky_solve(b: Array, factor: Array, upper: bool = False) -> Array:
     """Solve A x = b, for A = L L^H."""
     factor, b = broadcast_batches(factor, b)
     half = _adjoint(factor) if upper else factor
@@ -64,15 +63,15 @@ def cholesky_solve(b: jax.Array, factor: jax.Array, upper: bool = False) -> jax.
 
 
 @lower(aten.cholesky_inverse.default)
-def cholesky_inverse(factor: jax.Array, upper: bool = False) -> jax.Array:
+def cholesky_inverse(factor: Array, upper: bool = False) -> Array:
     identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
     return cholesky_solve(identity, factor, upper)
 
 
 @lower(aten.linalg_lu_factor_ex.default)
 def linalg_lu_factor_ex(
-    a: jax.Array, *, pivot: bool = True, check_errors: bool = False
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    a: Array, *, pivot: bool = True, check_errors: bool = False
+) -> tuple[Array, Array, Array]:
     _require_pivot(pivot)
     lu, pivots, _ = lax.linalg.lu(a)
     zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
@@ -83,7 +82,7 @@ def linalg_lu_factor_ex(
 
 
 @lower(aten.linalg_lu.default)
-def linalg_lu(a: jax.Array, *, pivot: bool = True) -> tuple[jax.Array, jax.Array, jax.Array]:
+def linalg_lu(a: Array, *, pivot: bool = True) -> tuple[Array, Array, Array]:
     _require_pivot(pivot)
     lu, _, permutation = lax.linalg.lu(a)
     return _permutation_matrix(permutation, a.dtype), *_halves(lu)
@@ -91,8 +90,8 @@ def linalg_lu(a: jax.Array, *, pivot: bool = True) -> tuple[jax.Array, jax.Array
 
 @lower(aten.lu_unpack.default)
 def lu_unpack(
-    lu: jax.Array, pivots: jax.Array, unpack_data: bool = True, unpack_pivots: bool = True
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    lu: Array, pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Array, Array, Array]:
     empty = jnp.zeros((0,), lu.dtype)
     halves = _halves(lu) if unpack_data else (empty, empty)
     if not unpack_pivots:
@@ -103,16 +102,16 @@ def lu_unpack(
 
 @lower(aten.linalg_lu_solve.default)
 def linalg_lu_solve(
-    lu: jax.Array, pivots: jax.Array, b: jax.Array, *, left: bool = True, adjoint: bool = False
-) -> jax.Array:
+    lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: bool = False
+) -> Array:
     permutation = lax.linalg.lu_pivots_to_permutation(pivots - 1, lu.shape[-2])
     return _lu_solve(lu, permutation, b, left, adjoint)
 
 
 @lower(aten._linalg_solve_ex.default)
 def linalg_solve_ex(
-    a: jax.Array, b: jax.Array, *, left: bool = True, check_errors: bool = False
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    a: Array, b: Array, *, left: bool = True, check_errors: bool = False
+) -> tuple[Array, Array, Array, Array]:
     lu, pivots, info = linalg_lu_factor_ex(a)
     is_vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     solved = linalg_lu_solve(lu, pivots, b[..., None] if is_vector else b, left=left)
@@ -120,7 +119,7 @@ def linalg_solve_ex(
 
 
 @lower(aten.linalg_inv_ex.default)
-def linalg_inv_ex(a: jax.Array, *, check_errors: bool = False) -> tuple[jax.Array, jax.Array]:
+def linalg_inv_ex(a: Array, *, check_errors: bool = False) -> tuple[Array, Array]:
     lu, pivots, info = linalg_lu_factor_ex(a)
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     return linalg_lu_solve(lu, pivots, identity), info
@@ -128,8 +127,8 @@ def linalg_inv_ex(a: jax.Array, *, check_errors: bool = False) -> tuple[jax.Arra
 
 @lower(aten.linalg_solve_triangular.default)
 def linalg_solve_triangular(
-    a: jax.Array, b: jax.Array, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> jax.Array:
+    a: Array, b: Array, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Array:
     a, b = broadcast_batches(a, b)
     return lax.linalg.triangular_solve(
         a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular
@@ -138,12 +137,8 @@ def linalg_solve_triangular(
 
 @lower(aten.triangular_solve.default)
 def triangular_solve(
-    b: jax.Array,
-    a: jax.Array,
-    upper: bool = True,
-    transpose: bool = False,
-    unitriangular: bool = False,
-) -> tuple[jax.Array, jax.Array]:
+    b: Array, a: Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Array, Array]:
     a, b = broadcast_batches(a, b)
     solved = lax.linalg.triangular_solve(
         a, b, left_side=True, lower=not upper, transpose_a=transpose, unit_diagonal=unitriangular
@@ -151,16 +146,14 @@ def triangular_solve(
     return solved, a
 
 
-def broadcast_batches(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+def broadcast_batches(a: Array, b: Array) -> tuple[Array, Array]:
     """Two stacks of matrices with one batch shape."""
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     left, right = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
     return left, right
 
 
-def _lu_solve(
-    lu: jax.Array, permutation: jax.Array, b: jax.Array, left: bool, adjoint: bool
-) -> jax.Array:
+def _lu_solve(lu: Array, permutation: Array, b: Array, left: bool, adjoint: bool) -> Array:
     if not left:  # X A = B is A^H X^H = B^H
         return _adjoint(_lu_solve(lu, permutation, _adjoint(b), True, not adjoint))
     lu, b = broadcast_batches(lu, b)
@@ -174,8 +167,8 @@ def _lu_solve(
 
 
 def _triangular(
-    a: jax.Array, b: jax.Array, *, upper: bool = False, unit: bool = False, adjoint: bool = False
-) -> jax.Array:
+    a: Array, b: Array, *, upper: bool = False, unit: bool = False, adjoint: bool = False
+) -> Array:
     conjugate = adjoint and jnp.iscomplexobj(a)
     return lax.linalg.triangular_solve(
         a,
@@ -188,18 +181,18 @@ def _triangular(
     )
 
 
-def _halves(lu: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _halves(lu: Array) -> tuple[Array, Array]:
     rank = min(lu.shape[-2:])
     unit = jnp.eye(lu.shape[-2], rank, dtype=lu.dtype)
     return jnp.tril(lu[..., :, :rank], -1) + unit, jnp.triu(lu[..., :rank, :])
 
 
-def _permutation_matrix(permutation: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def _permutation_matrix(permutation: Array, dtype: jnp.dtype) -> Array:
     rows = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)[:, None]
     return (permutation[..., None, :] == rows).astype(dtype)
 
 
-def _adjoint(a: jax.Array) -> jax.Array:
+def _adjoint(a: Array) -> Array:
     return jnp.conj(jnp.swapaxes(a, -1, -2))
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
@@ -21,7 +20,6 @@ from ._promotion import compute
 
 aten = torch.ops.aten
 
-Array = jax.Array
 NONE, MEAN, SUM = range(3)
 
 

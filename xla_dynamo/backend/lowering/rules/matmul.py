@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
@@ -26,8 +25,8 @@ Number = float | complex
 
 
 def product(
-    first: jax.Array, second: jax.Array, contract: tuple[int, int], batch: Sequence[int] = ()
-) -> jax.Array:
+    first: Array, second: Array, contract: tuple[int, int], batch: Sequence[int] = ()
+) -> Array:
     """dot_general over one pair of axes, in the accumulation dtype; results are not rounded."""
     numbers = (((contract[0],), (contract[1],)), (tuple(batch), tuple(batch)))
     if first.dtype == np.bool_:
@@ -37,26 +36,26 @@ def product(
 
 
 @lower(aten.mm.default)
-def mm(x: jax.Array, y: jax.Array) -> jax.Array:
+def mm(x: Array, y: Array) -> Array:
     return product(x, y, (1, 0)).astype(x.dtype)
 
 
 @lower(aten._int_mm.default)
-def int_mm(x: jax.Array, y: jax.Array) -> jax.Array:
+def int_mm(x: Array, y: Array) -> Array:
     return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=np.int32)
 
 
 @lower(aten._scaled_mm.default)
 def scaled_mm(
-    x: jax.Array,
-    y: jax.Array,
-    scale_x: jax.Array,
-    scale_y: jax.Array,
-    bias: jax.Array | None = None,
-    scale_result: jax.Array | None = None,
+    x: Array,
+    y: Array,
+    scale_x: Array,
+    scale_y: Array,
+    bias: Array | None = None,
+    scale_result: Array | None = None,
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
-) -> jax.Array:
+) -> Array:
     """A product of float8 matrices, with one scale each or one per row of `x` and column of `y`."""
     for scale, shape in ((scale_x, (x.shape[0], 1)), (scale_y, (1, y.shape[1]))):
         if scale.dtype != np.float32 or (scale.size != 1 and scale.shape != shape):
@@ -75,61 +74,53 @@ def scaled_mm(
 
 
 @lower(aten.bmm.default)
-def bmm(x: jax.Array, y: jax.Array) -> jax.Array:
+def bmm(x: Array, y: Array) -> Array:
     return product(x, y, (2, 1), (0,)).astype(x.dtype)
 
 
 @lower(aten.mv.default)
-def mv(x: jax.Array, vector: jax.Array) -> jax.Array:
+def mv(x: Array, vector: Array) -> Array:
     return product(x, vector, (1, 0)).astype(x.dtype)
 
 
 @lower(aten.dot.default)
-def dot(x: jax.Array, y: jax.Array) -> jax.Array:
+def dot(x: Array, y: Array) -> Array:
     return product(x, y, (0, 0)).astype(x.dtype)
 
 
 @lower(aten.vdot.default)
-def vdot(x: jax.Array, y: jax.Array) -> jax.Array:
+def vdot(x: Array, y: Array) -> Array:
     return product(jnp.conj(x), y, (0, 0)).astype(x.dtype)
 
 
 @lower(aten.matmul.default)
-def matmul(x: jax.Array, y: jax.Array) -> jax.Array:
+def matmul(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=accumulation(x.dtype)).astype(x.dtype)
 
 
 @lower(aten.linear.default)
-def linear(x: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     total = product(x, weight, (x.ndim - 1, 1))
     return total.astype(x.dtype) if bias is None else _accumulate(bias, total, 1, 1)
 
 
 @lower(aten.addmm.default)
-def addmm(
-    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
-) -> jax.Array:
+def addmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _accumulate(bias, product(x, y, (1, 0)), beta, alpha)
 
 
 @lower(aten.addmv.default)
-def addmv(
-    bias: jax.Array, x: jax.Array, vector: jax.Array, *, beta: Number = 1, alpha: Number = 1
-) -> jax.Array:
+def addmv(bias: Array, x: Array, vector: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _accumulate(bias, product(x, vector, (1, 0)), beta, alpha)
 
 
 @lower(aten.baddbmm.default)
-def baddbmm(
-    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
-) -> jax.Array:
+def baddbmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _accumulate(bias, product(x, y, (2, 1), (0,)), beta, alpha)
 
 
 @lower(aten.addbmm.default)
-def addbmm(
-    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
-) -> jax.Array:
+def addbmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     numbers = (((0, 2), (0, 1)), ((), ()))
     dtype = accumulation(x.dtype)
     total = lax.dot_general(x, y, numbers, preferred_element_type=dtype)
@@ -137,9 +128,7 @@ def addbmm(
 
 
 @lower(aten.addr.default)
-def addr(
-    bias: jax.Array, x: jax.Array, y: jax.Array, *, beta: Number = 1, alpha: Number = 1
-) -> jax.Array:
+def addr(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     dtype = functools.reduce(jnp.promote_types, (bias.dtype, x.dtype, y.dtype))
     outer = cast(x, accumulation(dtype))[:, None] * cast(y, accumulation(dtype))[None, :]
     return _accumulate(cast(bias, dtype), outer, beta, alpha)
@@ -147,15 +136,15 @@ def addr(
 
 @lower(aten._trilinear.default)
 def trilinear(
-    x: jax.Array,
-    y: jax.Array,
-    z: jax.Array,
+    x: Array,
+    y: Array,
+    z: Array,
     expand1: Sequence[int],
     expand2: Sequence[int],
     expand3: Sequence[int],
     sumdim: Sequence[int],
     unroll_dim: int = 1,
-) -> jax.Array:
+) -> Array:
     """The sum over `sumdim` of a product of three tensors, each missing its expanded dims."""
     axes = range(x.ndim + len(expand1))
     letters = [
@@ -172,7 +161,7 @@ def trilinear(
     return total
 
 
-def _accumulate(bias: jax.Array, value: jax.Array, beta: Number, alpha: Number) -> jax.Array:
+def _accumulate(bias: Array, value: Array, beta: Number, alpha: Number) -> Array:
     """beta * bias + alpha * value in the dtype of `value`, rounded to that of `bias`."""
     result = bias.dtype
     if value.dtype == np.bool_:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import PerPlatform, lower
@@ -33,8 +33,6 @@ from ._windows import (
 )
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 # Up to this many places in a window, comparing each with the maximum beats carrying pairs.
 _MOST_COMPARISONS = 64

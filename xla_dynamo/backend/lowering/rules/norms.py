@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
 from xla_dynamo.backend.lowering.registry import lower
@@ -23,13 +23,13 @@ Dims = Sequence[int] | int | None
 
 @lower(aten.linalg_vector_norm.default)
 def linalg_vector_norm(
-    x: jax.Array,
+    x: Array,
     ord: float = 2,
     dims: Dims = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> jax.Array:
+) -> Array:
     result = to_numpy(dtype) if dtype else x.dtype
     x = cast(cast(x, result), accumulation(result))
     over = axes(dims, x.ndim)
@@ -50,23 +50,23 @@ def linalg_vector_norm(
 
 
 @lower(aten.norm.Scalar, aten.norm.ScalarOpt_dim)
-def norm(x: jax.Array, p: float | None = 2, dims: Dims = None, keepdim: bool = False) -> jax.Array:
+def norm(x: Array, p: float | None = 2, dims: Dims = None, keepdim: bool = False) -> Array:
     return linalg_vector_norm(x, 2 if p is None else p, dims, keepdim)
 
 
 @lower(aten.norm.ScalarOpt_dtype)
-def norm_dtype(x: jax.Array, p: float | None, *, dtype: torch.dtype) -> jax.Array:
+def norm_dtype(x: Array, p: float | None, *, dtype: torch.dtype) -> Array:
     return linalg_vector_norm(x, 2 if p is None else p, dtype=dtype)
 
 
 @lower(aten.norm.ScalarOpt_dim_dtype)
 def norm_dim_dtype(
-    x: jax.Array, p: float | None, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype
-) -> jax.Array:
+    x: Array, p: float | None, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype
+) -> Array:
     return linalg_vector_norm(x, 2 if p is None else p, dims, keepdim, dtype=dtype)
 
 
 @lower(aten.dist.default)
-def dist(x: jax.Array, other: jax.Array, p: float = 2) -> jax.Array:
+def dist(x: Array, other: Array, p: float = 2) -> Array:
     first, second = promote(x, other)
     return linalg_vector_norm(first - second, p)

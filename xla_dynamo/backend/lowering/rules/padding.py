@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
 
-Array = jax.Array
 # (array, axis, count) -> the border before (count > 0) or after (count < 0) the array on that axis.
 Border = Callable[[Array, int, int], Array]
 

@@ -14,15 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
 from ._windows import Windows, window_slices, windows
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 @lower(aten.im2col.default)

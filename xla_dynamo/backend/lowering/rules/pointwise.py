@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import lower
@@ -24,7 +23,7 @@ from ._promotion import cast, compute, floating, is_complex, is_inexact
 
 aten = torch.ops.aten
 
-_TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
+_TO_FLOAT: dict[Any, Callable[[Array], Array]] = {
     aten.sqrt.default: complex_numbers.sqrt,
     aten.rsqrt.default: lax.rsqrt,
     aten.exp.default: lax.exp,
@@ -52,7 +51,7 @@ _TO_FLOAT: dict[Any, Callable[[jax.Array], jax.Array]] = {
     aten.sinc.default: jnp.sinc,
 }
 
-_ROUNDINGS: dict[Any, Callable[[jax.Array], jax.Array]] = {
+_ROUNDINGS: dict[Any, Callable[[Array], Array]] = {
     aten.floor.default: lax.floor,
     aten.ceil.default: lax.ceil,
     aten.trunc.default: jnp.trunc,
@@ -60,7 +59,7 @@ _ROUNDINGS: dict[Any, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-_OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
+_OWN_DTYPE: dict[Any, Callable[[Array], Array]] = {
     aten.neg.default: lax.neg,
     aten.square.default: lax.square,
     aten.abs.default: lambda x: x if x.dtype in (np.bool_, np.uint8) else lax.abs(x),
@@ -72,10 +71,10 @@ _OWN_DTYPE: dict[Any, Callable[[jax.Array], jax.Array]] = {
 
 
 def _register_tables() -> None:
-    def evaluated_as_float(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def evaluated_as_float(function: Callable[..., Array]) -> Callable[..., Array]:
         return lambda x: compute(function, x, to_float=True)
 
-    def on_floats(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def on_floats(function: Callable[..., Array]) -> Callable[..., Array]:
         return lambda x: compute(function, x) if is_inexact(x.dtype) else x
 
     for op, function in _TO_FLOAT.items():
@@ -86,7 +85,7 @@ def _register_tables() -> None:
         lower(op)(function)
 
 
-def sgn(x: jax.Array) -> jax.Array:
+def sgn(x: Array) -> Array:
     """The sign, x / |x| for complex; 0 for NaN, as in eager."""
     if is_complex(x.dtype):
         return lax.sign(x)
@@ -97,17 +96,17 @@ def sgn(x: jax.Array) -> jax.Array:
 
 
 @lower(aten.positive.default)
-def positive(x: jax.Array) -> jax.Array:
+def positive(x: Array) -> Array:
     return x
 
 
 @lower(aten.round.decimals)
-def round_decimals(x: jax.Array, *, decimals: int) -> jax.Array:
+def round_decimals(x: Array, *, decimals: int) -> Array:
     if not is_inexact(x.dtype):
         return x
     scale = 10.0 ** abs(decimals)
 
-    def round_(x: jax.Array) -> jax.Array:
+    def round_(x: Array) -> Array:
         scaled = x * scale if decimals > 0 else _numerics.divided(x, scale)
         whole = lax.round(scaled, lax.RoundingMethod.TO_NEAREST_EVEN)
         return _numerics.divided(whole, scale) if decimals > 0 else whole * scale
@@ -116,8 +115,8 @@ def round_decimals(x: jax.Array, *, decimals: int) -> jax.Array:
 
 
 @lower(aten.logit.default)
-def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
-    def function(x: jax.Array) -> jax.Array:
+def logit(x: Array, eps: float | None = None) -> Array:
+    def function(x: Array) -> Array:
         x = x if eps is None else jnp.clip(x, eps, 1 - eps)
         return jnp.log(x / (1 - x))
 
@@ -126,11 +125,8 @@ def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
 
 @lower(aten.nan_to_num.default)
 def nan_to_num(
-    x: jax.Array,
-    nan: float | None = None,
-    posinf: float | None = None,
-    neginf: float | None = None,
-) -> jax.Array:
+    x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Array:
     if not is_inexact(x.dtype):
         return x
     if is_complex(x.dtype):
@@ -145,18 +141,18 @@ def nan_to_num(
 
 
 @lower(aten.signbit.default)
-def signbit(x: jax.Array) -> jax.Array:
+def signbit(x: Array) -> Array:
     return jnp.signbit(x) if is_inexact(x.dtype) else x < 0
 
 
 @lower(aten.frexp.Tensor)
-def frexp(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def frexp(x: Array) -> tuple[Array, Array]:
     mantissa, exponent = jnp.frexp(cast(x, accumulation(x.dtype)))
     return mantissa.astype(x.dtype), exponent.astype(np.int32)
 
 
 @lower(aten.angle.default)
-def angle(x: jax.Array) -> jax.Array:
+def angle(x: Array) -> Array:
     if is_complex(x.dtype):
         return lax.atan2(x.imag, x.real)
     x = x.astype(floating(x.dtype))

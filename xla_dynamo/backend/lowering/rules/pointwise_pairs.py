@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -19,29 +18,29 @@ from ._promotion import compute, is_complex, is_inexact
 aten = torch.ops.aten
 
 
-def _hypot(x: jax.Array, y: jax.Array) -> jax.Array:
+def _hypot(x: Array, y: Array) -> Array:
     return jnp.hypot(x, y)
 
 
-def _copysign(x: jax.Array, y: jax.Array) -> jax.Array:
+def _copysign(x: Array, y: Array) -> Array:
     return jnp.copysign(x, y)
 
 
-def _xlogy(x: jax.Array, y: jax.Array) -> jax.Array:
+def _xlogy(x: Array, y: Array) -> Array:
     return _times(x, y, jnp.log)
 
 
-def _xlog1py(x: jax.Array, y: jax.Array) -> jax.Array:
+def _xlog1py(x: Array, y: Array) -> Array:
     return _times(x, y, jnp.log1p)
 
 
-def _times(x: jax.Array, y: jax.Array, log: Callable[[jax.Array], jax.Array]) -> jax.Array:
+def _times(x: Array, y: Array, log: Callable[[Array], Array]) -> Array:
     """x * log(y), which is 0 where x is 0 and NaN where y is, whatever the other one is."""
     product = jnp.where(x == 0, jnp.zeros((), x.dtype), x * log(y))
     return jnp.where(jnp.isnan(y), y, product)
 
 
-def _logaddexp(x: jax.Array, y: jax.Array) -> jax.Array:
+def _logaddexp(x: Array, y: Array) -> Array:
     if not is_complex(x.dtype):
         return jnp.logaddexp(x, y)
     # The imaginary part is not wrapped into (-pi, pi].
@@ -49,7 +48,7 @@ def _logaddexp(x: jax.Array, y: jax.Array) -> jax.Array:
     return larger + jnp.log1p(jnp.exp(x + y - 2 * larger))
 
 
-def _logaddexp2(x: jax.Array, y: jax.Array) -> jax.Array:
+def _logaddexp2(x: Array, y: Array) -> Array:
     if is_complex(x.dtype):
         return _logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
     # Divided: a product is not rounded where it is fused with the sum into one instruction.
@@ -58,7 +57,7 @@ def _logaddexp2(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(difference), x + y, jnp.maximum(x, y) + rest)
 
 
-_PAIRS: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
+_PAIRS: dict[Callable[..., Array], tuple[Any, ...]] = {
     atan2: (aten.atan2.default,),
     _hypot: (aten.hypot.default,),
     _copysign: (aten.copysign.Tensor, aten.copysign.Scalar),
@@ -74,7 +73,7 @@ _PAIRS: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
 
 
 def _register_table() -> None:
-    def evaluated_as_float(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def evaluated_as_float(function: Callable[..., Array]) -> Callable[..., Array]:
         return lambda x, y: compute(function, x, y, to_float=True, numbers_rounded=True)
 
     for function, ops in _PAIRS.items():
@@ -82,7 +81,7 @@ def _register_table() -> None:
 
 
 @lower(aten.ldexp.Tensor)
-def ldexp(x: jax.Array, exponent: jax.Array) -> jax.Array:
+def ldexp(x: Array, exponent: Array) -> Array:
     """Right for whole exponents also where 2 ** exponent overflows, but the product does not."""
     if is_inexact(exponent.dtype):
         return compute(lambda x, y: x * exp2(y), x, exponent)
@@ -92,13 +91,13 @@ def ldexp(x: jax.Array, exponent: jax.Array) -> jax.Array:
 
 
 @lower(aten.nextafter.default)
-def nextafter(x: jax.Array, y: jax.Array) -> jax.Array:
+def nextafter(x: Array, y: Array) -> Array:
     # In the operands' own dtype: its neighbours are what is asked for.
     return lax.nextafter(*jnp.broadcast_arrays(x, y))
 
 
 @lower(aten.heaviside.default)
-def heaviside(x: jax.Array, values: jax.Array) -> jax.Array:
+def heaviside(x: Array, values: Array) -> Array:
     return compute(lambda x, v: jnp.where(x == 0, v, (x > 0).astype(x.dtype)), x, values)
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.graph.torch_private import FMA
 from xla_dynamo.backend.lowering.dtypes import to_numpy
@@ -25,44 +24,42 @@ prims = torch.ops.prims
 
 
 @lower(prims.convert_element_type.default)
-def convert_element_type(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+def convert_element_type(x: Array, dtype: torch.dtype) -> Array:
     return cast(x, to_numpy(dtype))
 
 
 @lower(*FMA)
-def fma(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+def fma(a: Array, b: Array, c: Array) -> Array:
     """Dynamo's add_(other, alpha=...): the product is not rounded to 16 bits."""
     return compute(lambda a, b, c: a * b + c, a, b, c)
 
 
 @lower(prims.device_put.default, prims.view_of.default)
-def same(x: jax.Array, *_: Any) -> jax.Array:
+def same(x: Array, *_: Any) -> Array:
     return x
 
 
 @lower(prims.broadcast_in_dim.default)
-def broadcast_in_dim(
-    x: jax.Array, shape: Sequence[int], broadcast_dimensions: Sequence[int]
-) -> jax.Array:
+def broadcast_in_dim(x: Array, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
     return lax.broadcast_in_dim(x, tuple(shape), tuple(broadcast_dimensions))
 
 
 @lower(prims.iota.default)
-def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> jax.Array:
+def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> Array:
     numbers = lax.iota(to_numpy(torch.int64), length) * step + start
     return cast(jnp.asarray(numbers), to_numpy(dtype))
 
 
 @lower(torch.ops.xla_dynamo.optimization_barrier.default)
-def barrier(x: jax.Array) -> jax.Array:
+def barrier(x: Array) -> Array:
     return lax.optimization_barrier(x)
 
 
 @lower(torch.ops.xla_dynamo.rounded_to.default)
-def rounded_number(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+def rounded_number(x: Array, dtype: torch.dtype) -> Array:
     return rounded_to(x.astype(jnp.float32), to_numpy(dtype))
 
 
 @lower(torch.ops.xla_dynamo.materialize.default)
-def materialize(x: jax.Array) -> jax.Array:
+def materialize(x: Array) -> Array:
     return lax.optimization_barrier(x)

@@ -11,10 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering import dtypes
@@ -25,12 +24,10 @@ from .dropout import refuse_generator
 
 aten = torch.ops.aten
 
-Draw = Callable[..., jax.Array]
+Draw = Callable[..., Array]
 
 
-def _factory(
-    draw: Draw, key: jax.Array, size: Sequence[int], dtype: torch.dtype | None
-) -> jax.Array:
+def _factory(draw: Draw, key: Array, size: Sequence[int], dtype: torch.dtype | None) -> Array:
     target = dtypes.to_numpy(dtype or torch.get_default_dtype())
     if target.kind == "c":
         real = np.dtype(np.float32 if target == np.complex64 else np.float64)
@@ -49,25 +46,20 @@ def _factory(
 def _register_factories(draw: Draw, sized: Any, like: Any) -> None:
     @lower_random(sized.default, sized.generator)
     def factory(
-        key: jax.Array,
+        key: Array,
         size: Sequence[int],
         *,
         generator: Any = None,
         dtype: torch.dtype | None = None,
         **_: Any,
-    ) -> jax.Array:
+    ) -> Array:
         refuse_generator(generator)
         return _factory(draw, key, size, dtype)
 
     @lower_random(like.default)
     def factory_like(
-        key: jax.Array,
-        x: jax.Array,
-        *,
-        generator: Any = None,
-        dtype: torch.dtype | None = None,
-        **_: Any,
-    ) -> jax.Array:
+        key: Array, x: Array, *, generator: Any = None, dtype: torch.dtype | None = None, **_: Any
+    ) -> Array:
         refuse_generator(generator)
         return _factory(draw, key, x.shape, dtype or dtypes.to_torch(x.dtype))
 
@@ -78,8 +70,8 @@ _register_factories(random_bits.normal, aten.randn, aten.randn_like)
 
 @lower_random(aten.uniform.default)
 def uniform(
-    key: jax.Array, x: jax.Array, low: float = 0.0, high: float = 1.0, *, generator: Any = None
-) -> jax.Array:
+    key: Array, x: Array, low: float = 0.0, high: float = 1.0, *, generator: Any = None
+) -> Array:
     refuse_generator(generator)
     drawn = _factory(random_bits.uniform, key, x.shape, dtypes.to_torch(x.dtype))
     if (low, high) == (0.0, 1.0):
@@ -95,8 +87,8 @@ def uniform(
 
 @lower_random(aten.normal_functional.default)
 def normal_functional(
-    key: jax.Array, x: jax.Array, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
-) -> jax.Array:
+    key: Array, x: Array, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
+) -> Array:
     refuse_generator(generator)
     if x.dtype.kind == "c":
         return normal_float_float(key, mean, std, x.shape, dtype=dtypes.to_torch(x.dtype))
@@ -105,14 +97,10 @@ def normal_functional(
 
 @lower_random(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
 def normal(
-    key: jax.Array,
-    mean: jax.Array | float,
-    std: jax.Array | float = 1.0,
-    *,
-    generator: Any = None,
-) -> jax.Array:
+    key: Array, mean: Array | float, std: Array | float = 1.0, *, generator: Any = None
+) -> Array:
     refuse_generator(generator)
-    tensors = [operand for operand in (mean, std) if isinstance(operand, jax.Array)]
+    tensors = [operand for operand in (mean, std) if isinstance(operand, Array)]
     dtype = tensors[0].dtype
     if dtype.kind == "c":
         raise Unsupported(
@@ -127,7 +115,7 @@ def normal(
 
 @lower_random(aten.normal.float_float)
 def normal_float_float(
-    key: jax.Array,
+    key: Array,
     mean: float,
     std: float,
     size: Sequence[int],
@@ -135,7 +123,7 @@ def normal_float_float(
     generator: Any = None,
     dtype: torch.dtype | None = None,
     **_: Any,
-) -> jax.Array:
+) -> Array:
     refuse_generator(generator)
     drawn = _factory(random_bits.normal, key, size, dtype) * std
     # The real and the imaginary part have the same mean.
@@ -144,24 +132,22 @@ def normal_float_float(
 
 @lower_random(aten.log_normal.default)
 def log_normal(
-    key: jax.Array, x: jax.Array, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
-) -> jax.Array:
+    key: Array, x: Array, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
+) -> Array:
     refuse_generator(generator)
     return jnp.exp(random_bits.normal(key, x.shape, x.dtype) * std + mean)
 
 
 @lower_random(aten.exponential.default)
-def exponential(
-    key: jax.Array, x: jax.Array, rate: float = 1.0, *, generator: Any = None
-) -> jax.Array:
+def exponential(key: Array, x: Array, rate: float = 1.0, *, generator: Any = None) -> Array:
     refuse_generator(generator)
     return random_bits.exponential(key, x.shape, x.dtype) / rate
 
 
 @lower_random(aten.cauchy.default)
 def cauchy(
-    key: jax.Array, x: jax.Array, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None
-) -> jax.Array:
+    key: Array, x: Array, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None
+) -> Array:
     refuse_generator(generator)
     # The cotangent of an angle near 0 is accurate where the tangent of one near pi/2 is not.
     angle = random_bits.signed_uniform(key, x.shape, x.dtype) * (math.pi / 2)
@@ -169,7 +155,7 @@ def cauchy(
 
 
 @lower_random(aten.geometric.default)
-def geometric(key: jax.Array, x: jax.Array, p: float, *, generator: Any = None) -> jax.Array:
+def geometric(key: Array, x: Array, p: float, *, generator: Any = None) -> Array:
     refuse_generator(generator)
     if p >= 1:
         return jnp.ones(x.shape, x.dtype)

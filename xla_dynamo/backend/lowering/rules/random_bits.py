@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import math
 
-import jax
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
@@ -30,7 +29,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def words(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> tuple[jax.Array, jax.Array]:
+def words(key: Array, shape: tuple[int, ...], stream: int = 0) -> tuple[Array, Array]:
     """Two independent uint32 words for each element."""
     if math.prod(shape) >= 2**32:
         raise Unsupported(
@@ -41,19 +40,19 @@ def words(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> tuple[jax.
     return _threefry(key[0], key[1], x0, _linear_index(shape))
 
 
-def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
+def bits(key: Array, shape: tuple[int, ...], stream: int = 0) -> Array:
     """32 random bits for each element, as uint32."""
     x0, x1 = words(key, shape, stream)
     return x0 ^ x1
 
 
-def bits64(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
+def bits64(key: Array, shape: tuple[int, ...], stream: int = 0) -> Array:
     """64 random bits for each element, as uint64."""
     x0, x1 = words(key, shape, stream)
     return (x0.astype(jnp.uint64) << 32) | x1.astype(jnp.uint64)
 
 
-def uniform(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0) -> jax.Array:
+def uniform(key: Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0) -> Array:
     """Multiples of 2**-digits in [0, 1), with the digits of `dtype`, so that none rounds to 1."""
     digits = jnp.finfo(dtype).nmant + 1
     wide = accumulation(dtype)
@@ -64,9 +63,7 @@ def uniform(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int
     return (drawn.astype(wide) * wide.type(2.0**-digits)).astype(dtype)
 
 
-def fine_uniform(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0
-) -> jax.Array:
+def fine_uniform(key: Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0) -> Array:
     """In (0, 1), float32 or float64, with full precision near 0: for logarithms."""
     wide = accumulation(dtype)
     drawn, size = (bits64, 64) if wide == np.float64 else (bits, 32)
@@ -74,9 +71,7 @@ def fine_uniform(
     return lax.clamp(wide.type(2.0 ** -(size + 1)), unit, np.nextafter(wide.type(1), wide.type(0)))
 
 
-def signed_uniform(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0
-) -> jax.Array:
+def signed_uniform(key: Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0) -> Array:
     """In (-1, 1), float32 or float64: odd multiples of 2**-digits, thus symmetric and never 0."""
     wide = accumulation(dtype)
     if wide == np.float64:
@@ -86,20 +81,18 @@ def signed_uniform(
     return (2 * drawn + 1).astype(wide) * np.float32(2.0**-24)
 
 
-def normal(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0) -> jax.Array:
+def normal(key: Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0) -> Array:
     """Standard normals, float32 or float64, finite by construction."""
     unit = signed_uniform(key, shape, dtype, stream)
     return unit.dtype.type(math.sqrt(2)) * lax.erf_inv(unit)
 
 
-def exponential(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0
-) -> jax.Array:
+def exponential(key: Array, shape: tuple[int, ...], dtype: np.dtype, stream: int = 0) -> Array:
     """Standard exponentials, float32 or float64, greater than 0 and finite."""
     return -jnp.log1p(-fine_uniform(key, shape, dtype, stream))
 
 
-def _linear_index(shape: tuple[int, ...]) -> jax.Array:
+def _linear_index(shape: tuple[int, ...]) -> Array:
     # One iota per dimension, not a reshaped flat one: it fuses in any layout.
     index = jnp.zeros(shape, jnp.uint32)
     for dim in range(len(shape)):
@@ -108,9 +101,7 @@ def _linear_index(shape: tuple[int, ...]) -> jax.Array:
     return index
 
 
-def _threefry(
-    k0: jax.Array, k1: jax.Array, x0: jax.Array, x1: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
     x0, x1 = x0 + keys[0], x1 + keys[1]
     for block in range(5):

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering import dtypes
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 _HALF = np.uint64(0xFFFFFFFF)
 
 
-def integers(key: jax.Array, shape: Sequence[int], low: int, high: int) -> jax.Array:
+def integers(key: Array, shape: Sequence[int], low: int, high: int) -> Array:
     """int64 uniform in [low, high), whose ends are any int64 values (`high` may be 2**63)."""
     shape, count = tuple(shape), high - low
     if count <= 0:
@@ -51,7 +51,7 @@ def integers(key: jax.Array, shape: Sequence[int], low: int, high: int) -> jax.A
     return lax.bitcast_convert_type(offset + np.uint64(low % 2**64), jnp.int64)
 
 
-def _multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:
+def _multiply_high(a: Array, b: Array) -> Array:
     """The upper half of the 128-bit product of two uint64."""
     a1, a0, b1, b0 = a >> 32, a & _HALF, b >> 32, b & _HALF
     middle = a1 * b0 + (a0 * b0 >> 32)
@@ -60,62 +60,60 @@ def _multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:
 
 @lower_random(aten.randint.default, aten.randint.generator)
 def randint(
-    key: jax.Array, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
-) -> jax.Array:
+    key: Array, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
+) -> Array:
     refuse_generator(generator)
     return integers(key, size, 0, high)
 
 
 @lower_random(aten.randint.low, aten.randint.low_generator)
 def randint_low(
-    key: jax.Array, low: int, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
-) -> jax.Array:
+    key: Array, low: int, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
+) -> Array:
     refuse_generator(generator)
     return integers(key, size, low, high)
 
 
 @lower_random(aten.randint_like.default)
-def randint_like(
-    key: jax.Array, x: jax.Array, high: int, *, generator: Any = None, **_: Any
-) -> jax.Array:
+def randint_like(key: Array, x: Array, high: int, *, generator: Any = None, **_: Any) -> Array:
     refuse_generator(generator)
     return integers(key, x.shape, 0, high)
 
 
 @lower_random(aten.randint_like.low_dtype)
 def randint_like_low(
-    key: jax.Array, x: jax.Array, low: int, high: int, *, generator: Any = None, **_: Any
-) -> jax.Array:
+    key: Array, x: Array, low: int, high: int, *, generator: Any = None, **_: Any
+) -> Array:
     refuse_generator(generator)
     return integers(key, x.shape, low, high)
 
 
 @lower_random(aten.randint_like.Tensor)
 def randint_like_tensor(
-    key: jax.Array, x: jax.Array, high: jax.Array, *, generator: Any = None, **_: Any
-) -> jax.Array:
+    key: Array, x: Array, high: Array, *, generator: Any = None, **_: Any
+) -> Array:
     refuse_generator(generator)
     count = high.reshape(()).astype(jnp.uint64)
     return _multiply_high(random_bits.bits64(key, x.shape), count).astype(jnp.int64)
 
 
 @lower_random(aten.random.default)
-def random(key: jax.Array, x: jax.Array, *, generator: Any = None) -> jax.Array:
+def random(key: Array, x: Array, *, generator: Any = None) -> Array:
     refuse_generator(generator)
     return integers(key, x.shape, 0, _largest(x.dtype) + 1).astype(x.dtype)
 
 
 @lower_random(getattr(aten.random, "from"))
 def random_from(
-    key: jax.Array, x: jax.Array, low: int, high: int | None, *, generator: Any = None
-) -> jax.Array:
+    key: Array, x: Array, low: int, high: int | None, *, generator: Any = None
+) -> Array:
     refuse_generator(generator)
     end = _largest(x.dtype) + 1 if high is None else high
     return integers(key, x.shape, low, end).astype(x.dtype)
 
 
 @lower_random(aten.random.to)
-def random_to(key: jax.Array, x: jax.Array, high: int, *, generator: Any = None) -> jax.Array:
+def random_to(key: Array, x: Array, high: int, *, generator: Any = None) -> Array:
     refuse_generator(generator)
     return integers(key, x.shape, 0, high).astype(x.dtype)
 
@@ -130,7 +128,7 @@ def _largest(dtype: np.dtype) -> int:
 
 
 @lower_random(aten.randperm.default, aten.randperm.generator)
-def randperm(key: jax.Array, n: int, *, generator: Any = None, **_: Any) -> jax.Array:
+def randperm(key: Array, n: int, *, generator: Any = None, **_: Any) -> Array:
     refuse_generator(generator)
     # Two words for each element: ties among a million elements occur once in 10^7 draws.
     index = lax.iota(jnp.int32 if n < 2**31 else jnp.int64, n)
@@ -139,13 +137,13 @@ def randperm(key: jax.Array, n: int, *, generator: Any = None, **_: Any) -> jax.
 
 @lower_random(aten.multinomial.default)
 def multinomial(
-    key: jax.Array,
-    weights: jax.Array,
+    key: Array,
+    weights: Array,
     num_samples: int,
     replacement: bool = False,
     *,
     generator: Any = None,
-) -> jax.Array:
+) -> Array:
     """Exponential races for one draw and for draws without replacement, else the inverse CDF."""
     refuse_generator(generator)
     wide = dtypes.accumulation(weights.dtype)
@@ -163,7 +161,7 @@ def multinomial(
     return lax.top_k(race, num_samples)[1]
 
 
-def _inverse_cdf(key: jax.Array, weights: jax.Array, num_samples: int) -> jax.Array:
+def _inverse_cdf(key: Array, weights: Array, num_samples: int) -> Array:
     rows = weights.reshape(-1, weights.shape[-1])
     cumulated = jnp.cumsum(rows, axis=1)
     drawn = random_bits.uniform(key, (rows.shape[0], num_samples), rows.dtype)

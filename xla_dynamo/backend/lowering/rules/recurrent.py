@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import jax
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
@@ -21,22 +21,22 @@ from xla_dynamo.backend.lowering.registry import lower
 
 ops = torch.ops.xla_dynamo
 
-Optional = jax.Array | None
+Optional = Array | None
 
 
 @lower(ops.lstm_layer.default)
 def lstm_layer(
-    x: jax.Array,
-    h0: jax.Array,
-    c0: jax.Array,
-    w_ih: jax.Array,
-    w_hh: jax.Array,
+    x: Array,
+    h0: Array,
+    c0: Array,
+    w_ih: Array,
+    w_hh: Array,
     b_ih: Optional,
     b_hh: Optional,
     w_hr: Optional,
     reverse: bool,
-) -> tuple[jax.Array, ...]:
-    def step(carry: tuple[jax.Array, jax.Array], projected: jax.Array):
+) -> tuple[Array, ...]:
+    def step(carry: tuple[Array, Array], projected: Array):
         h, c = carry
         i, f, g, o = jnp.split(_wide(projected) + _rows_times(h, w_hh), 4, axis=-1)
         i, f, g, o = lax.logistic(i), lax.logistic(f), lax.tanh(g), lax.logistic(o)
@@ -56,19 +56,19 @@ def lstm_layer_backward(
     grad_out: Optional,
     grad_h: Optional,
     grad_c: Optional,
-    x: jax.Array,
-    h0: jax.Array,
-    w_ih: jax.Array,
-    w_hh: jax.Array,
+    x: Array,
+    h0: Array,
+    w_ih: Array,
+    w_hh: Array,
     b_ih: Optional,
     b_hh: Optional,
     w_hr: Optional,
-    out: jax.Array,
-    gates: jax.Array,
-    cells: jax.Array,
+    out: Array,
+    gates: Array,
+    cells: Array,
     reverse: bool,
-) -> tuple[jax.Array, ...]:
-    def step(carry: tuple[jax.Array, jax.Array], at: tuple):
+) -> tuple[Array, ...]:
+    def step(carry: tuple[Array, Array], at: tuple):
         dh, dc = carry
         grad, gate, c = at
         i, f, g, o = jnp.split(_wide(gate), 4, axis=-1)
@@ -93,15 +93,9 @@ def lstm_layer_backward(
 
 @lower(ops.gru_layer.default)
 def gru_layer(
-    x: jax.Array,
-    h0: jax.Array,
-    w_ih: jax.Array,
-    w_hh: jax.Array,
-    b_ih: Optional,
-    b_hh: Optional,
-    reverse: bool,
-) -> tuple[jax.Array, ...]:
-    def step(h: jax.Array, projected: jax.Array):
+    x: Array, h0: Array, w_ih: Array, w_hh: Array, b_ih: Optional, b_hh: Optional, reverse: bool
+) -> tuple[Array, ...]:
+    def step(h: Array, projected: Array):
         recurrent = _rows_times(h, w_hh)
         recurrent = recurrent if b_hh is None else recurrent + _wide(b_hh)
         xr, xz, xn = jnp.split(_wide(projected), 3, axis=-1)
@@ -120,17 +114,17 @@ def gru_layer(
 def gru_layer_backward(
     grad_out: Optional,
     grad_h: Optional,
-    x: jax.Array,
-    h0: jax.Array,
-    w_ih: jax.Array,
-    w_hh: jax.Array,
+    x: Array,
+    h0: Array,
+    w_ih: Array,
+    w_hh: Array,
     b_ih: Optional,
     b_hh: Optional,
-    out: jax.Array,
-    gates: jax.Array,
+    out: Array,
+    gates: Array,
     reverse: bool,
-) -> tuple[jax.Array, ...]:
-    def step(dh: jax.Array, at: tuple):
+) -> tuple[Array, ...]:
+    def step(dh: Array, at: tuple):
         grad, gate, h = at
         r, z, n, hn = jnp.split(_wide(gate), 4, axis=-1)
         dh = dh if grad is None else dh + _wide(grad)
@@ -149,16 +143,16 @@ def gru_layer_backward(
 
 @lower(ops.rnn_layer.default)
 def rnn_layer(
-    x: jax.Array,
-    h0: jax.Array,
-    w_ih: jax.Array,
-    w_hh: jax.Array,
+    x: Array,
+    h0: Array,
+    w_ih: Array,
+    w_hh: Array,
     b_ih: Optional,
     b_hh: Optional,
     relu: bool,
     reverse: bool,
-) -> tuple[jax.Array, ...]:
-    def step(h: jax.Array, projected: jax.Array):
+) -> tuple[Array, ...]:
+    def step(h: Array, projected: Array):
         before = _wide(projected) + _rows_times(h, w_hh)
         h = (jax.nn.relu(before) if relu else lax.tanh(before)).astype(x.dtype)
         return h, h
@@ -172,17 +166,17 @@ def rnn_layer(
 def rnn_layer_backward(
     grad_out: Optional,
     grad_h: Optional,
-    x: jax.Array,
-    h0: jax.Array,
-    w_ih: jax.Array,
-    w_hh: jax.Array,
+    x: Array,
+    h0: Array,
+    w_ih: Array,
+    w_hh: Array,
     b_ih: Optional,
     b_hh: Optional,
-    out: jax.Array,
+    out: Array,
     relu: bool,
     reverse: bool,
-) -> tuple[jax.Array, ...]:
-    def step(dh: jax.Array, at: tuple):
+) -> tuple[Array, ...]:
+    def step(dh: Array, at: tuple):
         grad, h = at
         dh, h = dh if grad is None else dh + _wide(grad), _wide(h)
         dgates = jnp.where(h > 0, dh, 0) if relu else dh * (1 - h * h)
@@ -195,24 +189,24 @@ def rnn_layer_backward(
     return _times(dgates, w_ih), dh, dw_ih, dw_hh, dgates.sum((0, 1))
 
 
-def _wide(x: jax.Array) -> jax.Array:
+def _wide(x: Array) -> Array:
     return x.astype(accumulation(x.dtype))
 
 
-def _rows_times(x: jax.Array, weight: jax.Array) -> jax.Array:
+def _rows_times(x: Array, weight: Array) -> Array:
     """x @ weight.T, accumulated wide; the weight stays as PyTorch lays it out."""
     dimensions = (((x.ndim - 1,), (1,)), ((), ()))
     wide = accumulation(x.dtype)
     return lax.dot_general(x, weight, dimensions, preferred_element_type=wide)
 
 
-def _times(gradient: jax.Array, weight: jax.Array) -> jax.Array:
+def _times(gradient: Array, weight: Array) -> Array:
     """gradient @ weight, of a wide gradient and a weight that may be narrow."""
     narrow = gradient.astype(weight.dtype)
     return jnp.matmul(narrow, weight, preferred_element_type=accumulation(weight.dtype))
 
 
-def _weight_gradient(gradient: jax.Array, x: jax.Array) -> jax.Array:
+def _weight_gradient(gradient: Array, x: Array) -> Array:
     """The sum over time and batch of the outer products of gradient and x."""
     dimensions = (((0, 1), (0, 1)), ((), ()))
     wide = accumulation(x.dtype)
@@ -220,18 +214,18 @@ def _weight_gradient(gradient: jax.Array, x: jax.Array) -> jax.Array:
     return lax.dot_general(narrow, x, dimensions, preferred_element_type=wide)
 
 
-def _project(x: jax.Array, w_ih: jax.Array, b_ih: Optional, b_hh: Optional) -> jax.Array:
+def _project(x: Array, w_ih: Array, b_ih: Optional, b_hh: Optional) -> Array:
     projected = _rows_times(x, w_ih)
     for bias in (b_ih, b_hh):
         projected = projected if bias is None else projected + _wide(bias)
     return projected.astype(x.dtype)
 
 
-def _before(out: jax.Array, h0: jax.Array, reverse: bool) -> jax.Array:
+def _before(out: Array, h0: Array, reverse: bool) -> Array:
     """The hidden state that enters each step."""
     parts = [out[1:], h0[None]] if reverse else [h0[None], out[:-1]]
     return jnp.concatenate(parts)
 
 
-def _start(gradient: Optional, like: jax.Array) -> jax.Array:
+def _start(gradient: Optional, like: Array) -> Array:
     return _wide(jnp.zeros_like(like) if gradient is None else gradient)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
 from xla_dynamo.backend.lowering.registry import lower
@@ -25,7 +26,7 @@ aten = torch.ops.aten
 Dims = Sequence[int] | int | None
 
 
-def _summands(x: jax.Array, dtype: torch.dtype | None) -> tuple[jax.Array, np.dtype]:
+def _summands(x: Array, dtype: torch.dtype | None) -> tuple[Array, np.dtype]:
     """`x` in its accumulation dtype, and the dtype of its sum."""
     result = to_numpy(dtype) if dtype else x.dtype
     if dtype is None and not is_inexact(x.dtype):
@@ -34,14 +35,14 @@ def _summands(x: jax.Array, dtype: torch.dtype | None) -> tuple[jax.Array, np.dt
 
 
 @lower(aten.sum.default)
-def sum_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
+def sum_all(x: Array, *, dtype: torch.dtype | None = None) -> Array:
     return sum_dims(x, None, dtype=dtype)
 
 
 @lower(aten.sum.dim_IntList)
 def sum_dims(
-    x: jax.Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> jax.Array:
+    x: Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Array:
     summands, result = _summands(x, dtype)
     total = jnp.sum(summands, axes(dims, x.ndim), keepdims=keepdim)
     total = _numerics.begun_with_zero(total, of_one=total.size == summands.size)
@@ -50,36 +51,36 @@ def sum_dims(
 
 @lower(aten.nansum.default)
 def nansum(
-    x: jax.Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> jax.Array:
+    x: Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Array:
     if is_inexact(x.dtype):
         x = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
     return sum_dims(x, dims, keepdim, dtype=dtype)
 
 
 @lower(aten.prod.default)
-def prod_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
+def prod_all(x: Array, *, dtype: torch.dtype | None = None) -> Array:
     summands, result = _summands(x, dtype)
     return jnp.prod(summands).astype(result)
 
 
 @lower(aten.prod.dim_int)
 def prod_dim(
-    x: jax.Array, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> jax.Array:
+    x: Array, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Array:
     summands, result = _summands(x, dtype)
     return jnp.prod(summands, axes(dim, x.ndim), keepdims=keepdim).astype(result)
 
 
 @lower(aten.mean.default)
-def mean_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
+def mean_all(x: Array, *, dtype: torch.dtype | None = None) -> Array:
     return mean_dims(x, None, dtype=dtype)
 
 
 @lower(aten.mean.dim)
 def mean_dims(
-    x: jax.Array, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> jax.Array:
+    x: Array, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Array:
     summands, result = _summands(x, dtype)
     mean = _numerics.mean(summands, axes(dims, x.ndim), keepdims=keepdim)
     mean = _numerics.begun_with_zero(mean, of_one=mean.size == summands.size)
@@ -88,15 +89,13 @@ def mean_dims(
 
 @lower(aten.nanmean.default)
 def nanmean(
-    x: jax.Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> jax.Array:
+    x: Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Array:
     summands, result = _summands(x, dtype)
     return jnp.nanmean(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
 
 
-def _extremum(
-    function: Callable[..., jax.Array], x: jax.Array, dims: Dims, keepdim: bool
-) -> jax.Array:
+def _extremum(function: Callable[..., Array], x: Array, dims: Dims, keepdim: bool) -> Array:
     over = axes(dims, x.ndim)
     if x.size == 0 and all(x.shape[axis] for axis in over):
         shape = [1 if d in over else n for d, n in enumerate(x.shape) if keepdim or d not in over]
@@ -105,40 +104,38 @@ def _extremum(
 
 
 @lower(aten.amax.default)
-def amax(x: jax.Array, dims: Dims = (), keepdim: bool = False) -> jax.Array:
+def amax(x: Array, dims: Dims = (), keepdim: bool = False) -> Array:
     return _extremum(jnp.max, x, dims, keepdim)
 
 
 @lower(aten.amin.default)
-def amin(x: jax.Array, dims: Dims = (), keepdim: bool = False) -> jax.Array:
+def amin(x: Array, dims: Dims = (), keepdim: bool = False) -> Array:
     return _extremum(jnp.min, x, dims, keepdim)
 
 
 @lower(aten.max.default)
-def max_all(x: jax.Array) -> jax.Array:
+def max_all(x: Array) -> Array:
     return jnp.max(x)
 
 
 @lower(aten.min.default)
-def min_all(x: jax.Array) -> jax.Array:
+def min_all(x: Array) -> Array:
     return jnp.min(x)
 
 
 @lower(aten.aminmax.default)
-def aminmax(
-    x: jax.Array, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[jax.Array, jax.Array]:
+def aminmax(x: Array, *, dim: int | None = None, keepdim: bool = False) -> tuple[Array, Array]:
     # Without a dim, keepdim keeps all of them.
     return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
 @lower(aten.any.default, aten.any.dim, aten.any.dims, aten._is_any_true.default)
-def any_(x: jax.Array, dims: Dims = None, keepdim: bool = False) -> jax.Array:
+def any_(x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     return jnp.any(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
 
 
 @lower(aten.all.default, aten.all.dim, aten.all.dims, aten._is_all_true.default)
-def all_(x: jax.Array, dims: Dims = None, keepdim: bool = False) -> jax.Array:
+def all_(x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     return jnp.all(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
 
 
@@ -148,13 +145,11 @@ def _quantified(dims: Dims, ndim: int) -> tuple[int, ...]:
 
 
 @lower(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
-def count_nonzero(x: jax.Array, dims: Dims = None) -> jax.Array:
+def count_nonzero(x: Array, dims: Dims = None) -> Array:
     return jnp.sum(x != 0, axes(dims, x.ndim), dtype=np.int64)
 
 
-def _moments(
-    x: jax.Array, dims: Dims, correction: float | None, keepdim: bool
-) -> tuple[jax.Array, jax.Array]:
+def _moments(x: Array, dims: Dims, correction: float | None, keepdim: bool) -> tuple[Array, Array]:
     """Variance and mean, by the deviations from the mean: one pass for each."""
     over = axes(dims, x.ndim)
     x = cast(x, accumulation(x.dtype))
@@ -173,35 +168,35 @@ def _moments(
 
 @lower(aten.var.correction)
 def var(
-    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> jax.Array:
+    x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Array:
     return _moments(x, dims, correction, keepdim)[0]
 
 
 @lower(aten.std.correction)
 def std(
-    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> jax.Array:
+    x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Array:
     return jnp.sqrt(_moments(x, dims, correction, keepdim)[0])
 
 
 @lower(aten.var_mean.correction)
 def var_mean(
-    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[jax.Array, jax.Array]:
+    x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Array, Array]:
     return _moments(x, dims, correction, keepdim)
 
 
 @lower(aten.std_mean.correction)
 def std_mean(
-    x: jax.Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[jax.Array, jax.Array]:
+    x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Array, Array]:
     variance, mean = _moments(x, dims, correction, keepdim)
     return jnp.sqrt(variance), mean
 
 
 @lower(aten.logsumexp.default)
-def logsumexp(x: jax.Array, dims: Dims, keepdim: bool = False) -> jax.Array:
+def logsumexp(x: Array, dims: Dims, keepdim: bool = False) -> Array:
     over = axes(dims, x.ndim)
     x = cast(x, accumulation(floating(x.dtype)))
     if x.size == 0:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
 from xla_dynamo.backend.lowering.registry import PerPlatform, lower
@@ -26,9 +25,7 @@ from ._promotion import cast, floating, is_complex, is_inexact
 aten = torch.ops.aten
 
 
-def _scan(
-    function: Callable[..., jax.Array], x: jax.Array, dim: int, dtype: torch.dtype | None
-) -> jax.Array:
+def _scan(function: Callable[..., Array], x: Array, dim: int, dtype: torch.dtype | None) -> Array:
     result = to_numpy(dtype) if dtype else x.dtype
     if dtype is None and not is_inexact(x.dtype):
         result = np.dtype(np.int64)
@@ -39,27 +36,27 @@ def _scan(
 
 
 @lower(aten.cumsum.default)
-def cumsum(x: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.Array:
+def cumsum(x: Array, dim: int, *, dtype: torch.dtype | None = None) -> Array:
     return _scan(_sums, x, dim, dtype)
 
 
 @lower(torch.ops.xla_dynamo.reverse_cumsum.default)
-def cumsum_from_end(x: jax.Array, dim: int) -> jax.Array:
+def cumsum_from_end(x: Array, dim: int) -> Array:
     return _scan(partial(_sums, reverse=True), x, dim, None)
 
 
-def _sums(x: jax.Array, *, axis: int, reverse: bool = False) -> jax.Array:
+def _sums(x: Array, *, axis: int, reverse: bool = False) -> Array:
     sums = lax.cumsum(x, axis=axis, reverse=reverse)
     return begun_with_zero(sums, of_one=x.shape[axis] == 1)
 
 
 @lower(aten.cumprod.default)
-def cumprod(x: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.Array:
+def cumprod(x: Array, dim: int, *, dtype: torch.dtype | None = None) -> Array:
     return _scan(lax.cumprod, x, dim, dtype)
 
 
 @lower(aten.logcumsumexp.default)
-def logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
+def logcumsumexp(x: Array, dim: int) -> Array:
     values = at_least_1d(x.astype(accumulation(floating(x.dtype))))
     if values.size == 0:
         return x
@@ -74,20 +71,20 @@ def logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
 
 @PerPlatform
 def prefixes(
-    combine: Callable[..., jax.Array],
-    primitive: Callable[..., jax.Array],
+    combine: Callable[..., Array],
+    primitive: Callable[..., Array],
     identity: float,
-    values: jax.Array,
+    values: Array,
     axis: int,
-) -> jax.Array:
+) -> Array:
     """The prefixes of `values` under `combine`, for which JAX has a `primitive`."""
     return primitive(values, axis=axis)
 
 
-def _complex_logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
+def _complex_logcumsumexp(x: Array, dim: int) -> Array:
     """One number after the other: the imaginary parts depend on the order, by multiples of 2 pi."""
 
-    def step(total: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def step(total: Array, value: Array) -> tuple[Array, Array]:
         total = _log_add_exp(value, total)
         return total, total
 
@@ -96,7 +93,7 @@ def _complex_logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
     return jnp.moveaxis(lax.scan(step, start, values)[1], 0, dim)
 
 
-def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
+def _log_add_exp(x: Array, y: Array) -> Array:
     """log(exp(x) + exp(y)) of complex numbers; of two -inf, `y`, whatever their phase."""
     below = x.real < y.real
     low, high = jnp.where(below, x, y), jnp.where(below, y, x)
@@ -111,16 +108,16 @@ def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 @lower(aten.cummax.default)
-def cummax(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
+def cummax(x: Array, dim: int) -> tuple[Array, Array]:
     return _running(x, dim, largest=True)
 
 
 @lower(aten.cummin.default)
-def cummin(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
+def cummin(x: Array, dim: int) -> tuple[Array, Array]:
     return _running(x, dim, largest=False)
 
 
-def _running(x: jax.Array, dim: int, *, largest: bool) -> tuple[jax.Array, jax.Array]:
+def _running(x: Array, dim: int, *, largest: bool) -> tuple[Array, Array]:
     source, over = at_least_1d(x), axis(dim, x.ndim)
     if source.dtype == np.bool_:
         source = source.astype(np.int8)
@@ -129,7 +126,7 @@ def _running(x: jax.Array, dim: int, *, largest: bool) -> tuple[jax.Array, jax.A
 
 
 @PerPlatform
-def extremes(largest: bool, over: int, source: jax.Array) -> tuple[jax.Array, jax.Array]:
+def extremes(largest: bool, over: int, source: Array) -> tuple[Array, Array]:
     """Running extremes, and where they were reached: two scans."""
     combine, primitive = (jnp.maximum, lax.cummax) if largest else (jnp.minimum, lax.cummin)
     values = prefixes(combine, primitive, last(source.dtype, largest), source, over)
@@ -141,7 +138,7 @@ def extremes(largest: bool, over: int, source: jax.Array) -> tuple[jax.Array, ja
     return values, prefixes(jnp.maximum, lax.cummax, 0, reached_at, over)
 
 
-def place_dtype(source: jax.Array, over: int) -> np.dtype:
+def place_dtype(source: Array, over: int) -> np.dtype:
     return np.dtype(np.int32 if source.shape[over] < 2**31 else np.int64)
 
 

@@ -12,11 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import PerPlatform, lower
@@ -48,36 +47,28 @@ _ON_BOOLS = {"add": "max", "multiply": "min"}
 
 
 @lower(aten.index_put.default)
-def index_put(
-    x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool = False
-) -> jax.Array:
+def index_put(x: Array, indices: Indices, values: Array, accumulate: bool = False) -> Array:
     if any(is_mask(index) for index in indices):
         return _put_masked(x, indices, values, accumulate)
     return _update(x, advanced_key(indices), values, "add" if accumulate else None)
 
 
 @lower(aten._unsafe_index_put.default)
-def unsafe_index_put(
-    x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool = False
-) -> jax.Array:
+def unsafe_index_put(x: Array, indices: Indices, values: Array, accumulate: bool = False) -> Array:
     return index_put(x, clamped(x, indices), values, accumulate)
 
 
 @lower(aten._index_put_impl.default)
 def index_put_impl(
-    x: jax.Array,
-    indices: Indices,
-    values: jax.Array,
-    accumulate: bool = False,
-    unsafe: bool = False,
-) -> jax.Array:
+    x: Array, indices: Indices, values: Array, accumulate: bool = False, unsafe: bool = False
+) -> Array:
     return index_put(x, indices, values, accumulate)
 
 
 @lower(aten._unsafe_masked_index_put_accumulate.default)
 def unsafe_masked_index_put_accumulate(
-    x: jax.Array, mask: jax.Array, indices: Indices, values: jax.Array
-) -> jax.Array:
+    x: Array, mask: Array, indices: Indices, values: Array
+) -> Array:
     if x.size == 0:
         return x
     values = jnp.where(mask, values, jnp.zeros((), values.dtype))
@@ -85,86 +76,62 @@ def unsafe_masked_index_put_accumulate(
 
 
 @lower(aten.index_copy.default)
-def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
+def index_copy(x: Array, dim: int, index: Array, source: Array) -> Array:
     return _update_rows(x, dim, index, source, None)
 
 
 @lower(aten.index_add.default)
-def index_add(
-    x: jax.Array, dim: int, index: jax.Array, source: jax.Array, *, alpha: float = 1
-) -> jax.Array:
+def index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: float = 1) -> Array:
     if alpha != 1:
         source = source * cast(alpha, source.dtype)
     return _update_rows(x, dim, index, source, "add")
 
 
 @lower(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
-def index_fill(x: jax.Array, dim: int, index: jax.Array, value: jax.Array | float) -> jax.Array:
+def index_fill(x: Array, dim: int, index: Array, value: Array | float) -> Array:
     return _update_rows(x, dim, index, cast(value, x.dtype), None)
 
 
 @lower(aten.index_reduce.default)
 def index_reduce(
-    x: jax.Array,
-    dim: int,
-    index: jax.Array,
-    source: jax.Array,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> jax.Array:
-    def update(target: jax.Array, values: jax.Array, reduction: str | None) -> jax.Array:
+    x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
+) -> Array:
+    def update(target: Array, values: Array, reduction: str | None) -> Array:
         return _update_rows(target, dim, index, values, reduction)
 
     return _reduce(update, x, source, reduce, include_self)
 
 
 @lower(aten.put.default)
-def put(x: jax.Array, index: jax.Array, source: jax.Array, accumulate: bool = False) -> jax.Array:
+def put(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     values = source.reshape(index.shape)
     return _update(x.reshape(-1), index, values, "add" if accumulate else None).reshape(x.shape)
 
 
-@lower(
-    aten.scatter.src,
-    aten.scatter.value,
-    aten.scatter.reduce,
-    aten.scatter.value_reduce,
-)
+@lower(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce)
 def scatter(
-    x: jax.Array,
-    dim: int,
-    index: jax.Array,
-    source: jax.Array | float,
-    *,
-    reduce: str | None = None,
-) -> jax.Array:
+    x: Array, dim: int, index: Array, source: Array | float, *, reduce: str | None = None
+) -> Array:
     return _scatter(x, dim, index, source, None if reduce is None else _REDUCTIONS[reduce])
 
 
 @lower(aten.scatter_add.default)
-def scatter_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
+def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Array:
     return _scatter(x, dim, index, source, "add")
 
 
 @lower(aten.scatter_reduce.two)
 def scatter_reduce(
-    x: jax.Array,
-    dim: int,
-    index: jax.Array,
-    source: jax.Array,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> jax.Array:
-    def update(target: jax.Array, values: jax.Array, reduction: str | None) -> jax.Array:
+    x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
+) -> Array:
+    def update(target: Array, values: Array, reduction: str | None) -> Array:
         return _scatter(target, dim, index, values, reduction)
 
     return _reduce(update, x, source, reduce, include_self)
 
 
 @lower(aten.masked_scatter.default)
-def masked_scatter(x: jax.Array, mask: jax.Array, source: jax.Array) -> jax.Array:
+def masked_scatter(x: Array, mask: Array, source: Array) -> Array:
     x, mask = jnp.broadcast_arrays(x, mask)
     if source.size == 0:
         return x
@@ -175,7 +142,7 @@ def masked_scatter(x: jax.Array, mask: jax.Array, source: jax.Array) -> jax.Arra
 
 
 @lower(aten.masked_scatter_backward.default)
-def masked_scatter_backward(grad: jax.Array, mask: jax.Array, sizes: Sequence[int]) -> jax.Array:
+def masked_scatter_backward(grad: Array, mask: Array, sizes: Sequence[int]) -> Array:
     """The gradient of the source: its k-th element went where `mask` is True for the k-th time."""
     mask = jnp.broadcast_to(mask, grad.shape).reshape(-1)
     count = math.prod(sizes)
@@ -183,7 +150,7 @@ def masked_scatter_backward(grad: jax.Array, mask: jax.Array, sizes: Sequence[in
     return jnp.zeros(count, grad.dtype).at[place].set(grad.reshape(-1), mode="drop").reshape(sizes)
 
 
-def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool) -> jax.Array:
+def _put_masked(x: Array, indices: Indices, values: Array, accumulate: bool) -> Array:
     """index_put by boolean masks; one alone is a select, whose k-th True takes the k-th row."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) > 1:
@@ -205,7 +172,7 @@ def _put_masked(x: jax.Array, indices: Indices, values: jax.Array, accumulate: b
     return jnp.where(mask.reshape(*mask.shape, *(1 for _ in trailing)), put, x)
 
 
-def _positions(x: jax.Array, indices: Indices, values: jax.Array) -> tuple[Any, ...]:
+def _positions(x: Array, indices: Indices, values: Array) -> tuple[Any, ...]:
     """The key with masks among other indices as the positions of what is true.
 
     Their number follows from the shapes of the other indices or of `values`. Where it does not,
@@ -232,7 +199,7 @@ def _positions(x: jax.Array, indices: Indices, values: jax.Array) -> tuple[Any, 
     return tuple(key)
 
 
-def _length(x: jax.Array, indices: Indices, values: jax.Array) -> int | None:
+def _length(x: Array, indices: Indices, values: Array) -> int | None:
     """How many elements of each mask are true, if the other shapes fit no other number."""
     spans = [1 if index is None or not is_mask(index) else index.ndim for index in indices]
     dims = [
@@ -250,12 +217,8 @@ def _length(x: jax.Array, indices: Indices, values: jax.Array) -> int | None:
 
 
 def _update(
-    x: jax.Array,
-    key: Any,
-    values: jax.Array,
-    reduction: str | None,
-    mode: str = "promise_in_bounds",
-) -> jax.Array:
+    x: Array, key: Any, values: Array, reduction: str | None, mode: str = "promise_in_bounds"
+) -> Array:
     """x[key] = values, or the like with a reduction named as in jax's `.at`."""
     dtype = accumulation(x.dtype) if reduction in ("add", "multiply") else x.dtype
     method = _on_dtype(reduction, dtype) or "set"
@@ -263,14 +226,12 @@ def _update(
 
 
 @PerPlatform
-def written(x: jax.Array, key: Any, values: jax.Array, method: str, mode: str) -> jax.Array:
+def written(x: Array, key: Any, values: Array, method: str, mode: str) -> Array:
     """x.at[key].method(values)."""
     return getattr(x.at[narrowed(x, key)], method)(values, mode=mode)
 
 
-def _update_rows(
-    x: jax.Array, dim: int, index: jax.Array, source: jax.Array, reduction: str | None
-) -> jax.Array:
+def _update_rows(x: Array, dim: int, index: Array, source: Array, reduction: str | None) -> Array:
     """Whole slices of `x` along `dim` get those of `source`."""
     target, index = at_least_1d(x), at_least_1d(index)
     dim = axis(dim, target.ndim)
@@ -280,12 +241,8 @@ def _update_rows(
 
 
 def _scatter(
-    x: jax.Array,
-    dim: int,
-    index: jax.Array,
-    source: jax.Array | float,
-    reduction: str | None,
-) -> jax.Array:
+    x: Array, dim: int, index: Array, source: Array | float, reduction: str | None
+) -> Array:
     """Element-wise scatter along `dim`: the other axes are batching dimensions."""
     if index.size == 0:
         return x
@@ -312,12 +269,8 @@ def _scatter(
 
 
 def _reduce(
-    update: Callable[..., jax.Array],
-    x: jax.Array,
-    source: jax.Array,
-    reduce: str,
-    include_self: bool,
-) -> jax.Array:
+    update: Callable[..., Array], x: Array, source: Array, reduce: str, include_self: bool
+) -> Array:
     """A scatter-reduction; without `include_self`, touched elements start from the identity."""
     name = _REDUCTIONS[reduce]
     dtype = accumulation(x.dtype) if name in ("add", "multiply") else x.dtype

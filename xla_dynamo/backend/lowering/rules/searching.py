@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -24,14 +25,14 @@ _FEW = 32
 
 @lower(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def searchsorted(
-    boundaries: jax.Array,
+    boundaries: Array,
     values: Any,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: jax.Array | None = None,
-) -> jax.Array:
+    sorter: Array | None = None,
+) -> Array:
     boundaries, values = promote(boundaries, values)
     if boundaries.size == 0 or values.size == 0:
         return jnp.zeros(values.shape, np.int64)
@@ -40,7 +41,7 @@ def searchsorted(
     side = side or ("right" if right else "left")
     method = "compare_all" if boundaries.shape[-1] <= _FEW else "scan"
 
-    def search(boundaries: jax.Array, values: jax.Array) -> jax.Array:
+    def search(boundaries: Array, values: Array) -> Array:
         return jnp.searchsorted(boundaries, values, side=side, method=method)
 
     if boundaries.ndim == 1:
@@ -54,13 +55,13 @@ def searchsorted(
 
 @lower(aten.bucketize.Tensor, aten.bucketize.Scalar)
 def bucketize(
-    values: Any, boundaries: jax.Array, *, out_int32: bool = False, right: bool = False
-) -> jax.Array:
+    values: Any, boundaries: Array, *, out_int32: bool = False, right: bool = False
+) -> Array:
     return searchsorted(boundaries, values, out_int32=out_int32, right=right)
 
 
 @lower(aten.histc.default)
-def histc(x: jax.Array, bins: int = 100, min: float = 0, max: float = 0) -> jax.Array:
+def histc(x: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """Counts in equal bins from min to max, both included; other values are not counted."""
     if x.size == 0:
         return jnp.zeros(bins, x.dtype)

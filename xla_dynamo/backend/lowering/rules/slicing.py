@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -30,27 +30,27 @@ def _bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
 
 
 @lower(aten.select.int, aten.select_copy.int)
-def select(x: jax.Array, dim: int, index: int) -> jax.Array:
+def select(x: Array, dim: int, index: int) -> Array:
     return lax.index_in_dim(x, index, axis(dim, x.ndim), keepdims=False)
 
 
 @lower(aten.slice.Tensor, aten.slice_copy.Tensor)
 def slice_(
-    x: jax.Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> jax.Array:
+    x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Array:
     dim = axis(dim, x.ndim)
     first, last = _bounds(start, end, x.shape[dim])
     return lax.slice_in_dim(x, first, last, step, dim)
 
 
 @lower(aten.narrow.default, aten.narrow_copy.default)
-def narrow(x: jax.Array, dim: int, start: int, length: int) -> jax.Array:
+def narrow(x: Array, dim: int, start: int, length: int) -> Array:
     start = start % x.shape[axis(dim, x.ndim)] if start < 0 else start
     return lax.slice_in_dim(x, start, start + length, 1, axis(dim, x.ndim))
 
 
 @lower(aten.split.Tensor, aten.split_copy.Tensor, aten.unsafe_split.Tensor)
-def split(x: jax.Array, size: int, dim: int = 0) -> tuple[jax.Array, ...]:
+def split(x: Array, size: int, dim: int = 0) -> tuple[Array, ...]:
     total = x.shape[axis(dim, x.ndim)]
     count = max(1, -(-total // size)) if size else 1
     sizes = [min(size, total - place * size) for place in range(count)] if size else [total]
@@ -62,25 +62,25 @@ def split(x: jax.Array, size: int, dim: int = 0) -> tuple[jax.Array, ...]:
     aten.split_with_sizes_copy.default,
     aten.unsafe_split_with_sizes.default,
 )
-def split_with_sizes(x: jax.Array, sizes: Sequence[int], dim: int = 0) -> tuple[jax.Array, ...]:
+def split_with_sizes(x: Array, sizes: Sequence[int], dim: int = 0) -> tuple[Array, ...]:
     return tuple(lax.split(x, sizes, axis(dim, x.ndim)))
 
 
 @lower(aten.unbind.int, aten.unbind_copy.int)
-def unbind(x: jax.Array, dim: int = 0) -> tuple[jax.Array, ...]:
+def unbind(x: Array, dim: int = 0) -> tuple[Array, ...]:
     count = x.shape[axis(dim, x.ndim)]
     return tuple(select(x, dim, index) for index in range(count))
 
 
 @lower(aten.slice_scatter.default)
 def slice_scatter(
-    x: jax.Array,
-    source: jax.Array,
+    x: Array,
+    source: Array,
     dim: int = 0,
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
-) -> jax.Array:
+) -> Array:
     dim = axis(dim, x.ndim)
     size = x.shape[dim]
     first, last = _bounds(start, end, size)
@@ -94,7 +94,7 @@ def slice_scatter(
     return jnp.where(taken, _spread(source, dim, size, first, step), x)
 
 
-def _spread(source: jax.Array, dim: int, size: int, first: int, step: int) -> jax.Array:
+def _spread(source: Array, dim: int, size: int, first: int, step: int) -> Array:
     """`source` at first, first + step, ... of an otherwise zero dimension of `size`."""
     extent = (source.shape[dim] - 1) * step + 1
     padding = [(0, 0, 0)] * source.ndim
@@ -104,8 +104,8 @@ def _spread(source: jax.Array, dim: int, size: int, first: int, step: int) -> ja
 
 @lower(aten.slice_backward.default)
 def slice_backward(
-    gradient: jax.Array, sizes: Sequence[int], dim: int, start: int, end: int, step: int
-) -> jax.Array:
+    gradient: Array, sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Array:
     dim = axis(dim, len(sizes))
     if gradient.size == 0:
         return jnp.zeros(sizes, gradient.dtype)
@@ -113,20 +113,20 @@ def slice_backward(
 
 
 @lower(aten.select_scatter.default)
-def select_scatter(x: jax.Array, source: jax.Array, dim: int, index: int) -> jax.Array:
+def select_scatter(x: Array, source: Array, dim: int, index: int) -> Array:
     dim = axis(dim, x.ndim)
     row = jnp.expand_dims(jnp.broadcast_to(source, select(x, dim, index).shape), dim)
     return lax.dynamic_update_slice_in_dim(x, cast(row, x.dtype), index % x.shape[dim], dim)
 
 
 @lower(aten.select_backward.default)
-def select_backward(gradient: jax.Array, sizes: Sequence[int], dim: int, index: int) -> jax.Array:
+def select_backward(gradient: Array, sizes: Sequence[int], dim: int, index: int) -> Array:
     dim = axis(dim, len(sizes))
     return _spread(jnp.expand_dims(gradient, dim), dim, sizes[dim], index % sizes[dim], 1)
 
 
 @lower(aten.diagonal.default, aten.diagonal_copy.default)
-def diagonal(x: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> jax.Array:
+def diagonal(x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """A strided slice of the flattened matrices: each step is one row and one column."""
     x = jnp.moveaxis(x, (dim1, dim2), (-2, -1))
     rows, columns = x.shape[-2:]
@@ -144,8 +144,8 @@ def _diagonal_length(rows: int, columns: int, offset: int) -> int:
 
 @lower(aten.diagonal_scatter.default)
 def diagonal_scatter(
-    x: jax.Array, source: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> jax.Array:
+    x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Array:
     matrices = jnp.moveaxis(x, (dim1, dim2), (-2, -1))
     rows, columns = matrices.shape[-2:]
     if _diagonal_length(rows, columns, offset) == 0:
@@ -159,7 +159,7 @@ def diagonal_scatter(
 
 
 @lower(aten.diag_embed.default)
-def diag_embed(x: jax.Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> jax.Array:
+def diag_embed(x: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
     size = x.shape[-1] + abs(offset)
     values = _along_rows(x, size, offset)
     zero = jnp.zeros((), x.dtype)
@@ -167,12 +167,12 @@ def diag_embed(x: jax.Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     return jnp.moveaxis(result, (-2, -1), (dim1, dim2))
 
 
-def _on_diagonal(rows: int, columns: int, offset: int) -> jax.Array:
+def _on_diagonal(rows: int, columns: int, offset: int) -> Array:
     row = lax.broadcasted_iota(np.int32, (rows, columns), 0)
     return row + offset == lax.broadcasted_iota(np.int32, (rows, columns), 1)
 
 
-def _along_rows(values: jax.Array, rows: int, offset: int) -> jax.Array:
+def _along_rows(values: Array, rows: int, offset: int) -> Array:
     """Diagonal values as a column [..., rows, 1]: the element of each row, 0 where it has none."""
     first = max(-offset, 0)
     padding = [(0, 0, 0)] * (values.ndim - 1) + [(first, rows - first - values.shape[-1], 0)]
@@ -180,23 +180,23 @@ def _along_rows(values: jax.Array, rows: int, offset: int) -> jax.Array:
 
 
 @lower(aten.tril.default)
-def tril(x: jax.Array, diagonal: int = 0) -> jax.Array:
+def tril(x: Array, diagonal: int = 0) -> Array:
     return jnp.tril(x, diagonal)
 
 
 @lower(aten.triu.default)
-def triu(x: jax.Array, diagonal: int = 0) -> jax.Array:
+def triu(x: Array, diagonal: int = 0) -> Array:
     return jnp.triu(x, diagonal)
 
 
 @lower(aten.trace.default)
-def trace(x: jax.Array) -> jax.Array:
+def trace(x: Array) -> Array:
     elements = diagonal(x)
     return jnp.sum(elements, dtype=None if jnp.issubdtype(x.dtype, jnp.inexact) else np.int64)
 
 
 @lower(aten.unfold.default, aten.unfold_copy.default)
-def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
+def unfold(x: Array, dim: int, size: int, step: int) -> Array:
     """Windows along `dim`; the new last dim runs through a window."""
     if x.ndim == 0:
         return x.reshape(1)[:size]
@@ -215,9 +215,7 @@ def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
 
 
 @lower(aten.unfold_backward.default)
-def unfold_backward(
-    gradient: jax.Array, sizes: Sequence[int], dim: int, size: int, step: int
-) -> jax.Array:
+def unfold_backward(gradient: Array, sizes: Sequence[int], dim: int, size: int, step: int) -> Array:
     source = jax.ShapeDtypeStruct(tuple(sizes), gradient.dtype)
     transposed = jax.linear_transpose(lambda x: unfold(x, dim, size, step), source)
     return transposed(gradient)[0]

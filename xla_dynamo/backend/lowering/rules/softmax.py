@@ -5,9 +5,9 @@ Written in the form that XLA's softmax fusions look for; in float32 for the 16-b
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
@@ -15,8 +15,6 @@ from xla_dynamo.backend.lowering.registry import lower
 from . import _dims
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 @lower(aten._softmax.default)

@@ -6,11 +6,10 @@ sort reverses the order of the keys, not of the result, so that ties keep their 
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -21,9 +20,7 @@ from ._selection import top
 aten = torch.ops.aten
 
 
-def sort_with_positions(
-    x: jax.Array, dim: int, descending: bool = False
-) -> tuple[jax.Array, jax.Array]:
+def sort_with_positions(x: Array, dim: int, descending: bool = False) -> tuple[Array, Array]:
     """Sorted values and where they came from (int32 where that is enough)."""
     dtype = np.int32 if x.shape[dim] < 2**31 else np.int64
     positions = lax.broadcasted_iota(dtype, x.shape, dim)
@@ -41,39 +38,37 @@ def sort_with_positions(
 
 
 @lower(aten.sort.default)
-def sort(x: jax.Array, dim: int = -1, descending: bool = False) -> tuple[jax.Array, jax.Array]:
+def sort(x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
     values, order = sort_with_positions(at_least_1d(x), axis(dim, x.ndim), descending)
     return values.reshape(x.shape), order.reshape(x.shape)
 
 
 @lower(aten.sort.stable)
 def sort_stable(
-    x: jax.Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[jax.Array, jax.Array]:
+    x: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Array, Array]:
     return sort(x, dim, descending)
 
 
 @lower(aten.argsort.default)
-def argsort(x: jax.Array, dim: int = -1, descending: bool = False) -> jax.Array:
+def argsort(x: Array, dim: int = -1, descending: bool = False) -> Array:
     return sort(x, dim, descending)[1]
 
 
 @lower(aten.argsort.stable)
-def argsort_stable(
-    x: jax.Array, *, stable: bool, dim: int = -1, descending: bool = False
-) -> jax.Array:
+def argsort_stable(x: Array, *, stable: bool, dim: int = -1, descending: bool = False) -> Array:
     return sort(x, dim, descending)[1]
 
 
 @lower(aten.msort.default)
-def msort(x: jax.Array) -> jax.Array:
+def msort(x: Array) -> Array:
     return lax.sort(x, dimension=0) if x.ndim else x
 
 
 @lower(aten.topk.default)
 def topk(
-    x: jax.Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[jax.Array, jax.Array]:
+    x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Array, Array]:
     source = jnp.moveaxis(at_least_1d(x), axis(dim, x.ndim), -1)
     if source.dtype == np.bool_:
         source = source.astype(np.int8)
@@ -86,17 +81,15 @@ def topk(
 
 
 @lower(aten.kthvalue.default)
-def kthvalue(
-    x: jax.Array, k: int, dim: int = -1, keepdim: bool = False
-) -> tuple[jax.Array, jax.Array]:
+def kthvalue(x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
     over = axis(dim, x.ndim)
     values, order = sort_with_positions(at_least_1d(x), over)
     return _pick(x, values, order, over, k - 1, keepdim)
 
 
 def _pick(
-    x: jax.Array, values: jax.Array, order: jax.Array, dim: int, at: int, keepdim: bool
-) -> tuple[jax.Array, jax.Array]:
+    x: Array, values: Array, order: Array, dim: int, at: int, keepdim: bool
+) -> tuple[Array, Array]:
     """The values and positions at a static index of the sorted ones."""
     pair = (lax.index_in_dim(values, at, dim), lax.index_in_dim(order, at, dim))
     shape = [1 if d == dim else n for d, n in enumerate(x.shape) if keepdim or d != dim]
@@ -104,7 +97,7 @@ def _pick(
 
 
 @lower(aten.median.default)
-def median(x: jax.Array) -> jax.Array:
+def median(x: Array) -> Array:
     if x.size == 0:
         return jnp.full((), jnp.nan, x.dtype)
     flat = lax.sort(x.reshape(-1))
@@ -114,14 +107,14 @@ def median(x: jax.Array) -> jax.Array:
 
 
 @lower(aten.nanmedian.default)
-def nanmedian(x: jax.Array) -> jax.Array:
+def nanmedian(x: Array) -> Array:
     if x.size == 0 or not is_inexact(x.dtype):
         return median(x)
     return nanmedian_dim(x.reshape(-1), 0)[0]
 
 
 @lower(aten.median.dim)
-def median_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+def median_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     over = axis(dim, x.ndim)
     source = at_least_1d(x)
     values, order = sort_with_positions(source, over)
@@ -137,7 +130,7 @@ def median_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array
 
 
 @lower(aten.nanmedian.dim)
-def nanmedian_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+def nanmedian_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     if not is_inexact(x.dtype):
         return median_dim(x, dim, keepdim)
     over = axis(dim, x.ndim)
@@ -153,7 +146,7 @@ def nanmedian_dim(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Ar
 
 
 @lower(aten.mode.default)
-def mode(x: jax.Array, dim: int = -1, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+def mode(x: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The smallest of the most frequent values, where it occurs last."""
     over = axis(dim, x.ndim)
     values, order = sort_with_positions(at_least_1d(x), over)

@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 from jax.scipy import special
 
 from xla_dynamo.backend.lowering.registry import lower
@@ -22,7 +21,6 @@ from ._numerics import plus_zero
 from ._promotion import compute
 
 aten = torch.ops.aten
-
 
 # Riemann's zeta(k) - 1 for k = 2, 3, ...: https://dlmf.nist.gov/25.2.E1.
 _ZETA_LESS_1 = (
@@ -36,7 +34,7 @@ _ZETA_LESS_1 = (
 )
 
 
-def _lgamma(x: jax.Array) -> jax.Array:
+def _lgamma(x: Array) -> Array:
     """lax.lgamma, but near its zeros at 1 and 2, where its terms cancel.
 
     There it is the Taylor series at 2, https://dlmf.nist.gov/5.7.E3, or lgamma(x + 1) - log(x).
@@ -51,33 +49,33 @@ def _lgamma(x: jax.Array) -> jax.Array:
     return jnp.where(near, at_zero, lax.lgamma(x))
 
 
-def _digamma(x: jax.Array) -> jax.Array:
+def _digamma(x: Array) -> Array:
     return jnp.where(x == 0, jnp.copysign(jnp.full_like(x, jnp.inf), -x), lax.digamma(x))
 
 
-def _i0(x: jax.Array) -> jax.Array:
+def _i0(x: Array) -> Array:
     return lax.exp(lax.abs(x)) * lax.bessel_i0e(x)
 
 
-def _i1(x: jax.Array) -> jax.Array:
+def _i1(x: Array) -> Array:
     return lax.exp(lax.abs(x)) * _i1e(x)
 
 
-def _i1e(x: jax.Array) -> jax.Array:
+def _i1e(x: Array) -> Array:
     return plus_zero(lax.bessel_i1e(x))
 
 
-def _entr(x: jax.Array) -> jax.Array:
+def _entr(x: Array) -> Array:
     safe = jnp.where(x > 0, x, jnp.ones((), x.dtype))
     value = jnp.where(x > 0, -x * jnp.log(safe), jnp.where(x == 0, 0.0, -jnp.inf))
     return jnp.where(jnp.isnan(x), x, value)
 
 
-def _spherical_bessel_j0(x: jax.Array) -> jax.Array:
+def _spherical_bessel_j0(x: Array) -> Array:
     return jnp.where(jnp.isinf(x), 0.0, jnp.where(x == 0, 1.0, jnp.sin(x) / x))
 
 
-def _erfcx(x: jax.Array) -> jax.Array:
+def _erfcx(x: Array) -> Array:
     """exp(x ** 2) * erfc(x); jax's is 0 where erfc(x) underflows."""
     large = jnp.abs(x) > (9.0 if x.dtype == np.float32 else 26.0)
     w = 0.5 / jnp.where(large, x, jnp.inf) ** 2
@@ -89,7 +87,7 @@ def _erfcx(x: jax.Array) -> jax.Array:
     return jnp.where(large & (x > 0), tail, special.erfcx(x))
 
 
-_UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
+_UNARY: dict[Any, Callable[[Array], Array]] = {
     aten.erf.default: lax.erf,
     aten.erfc.default: lax.erfc,
     aten.erfinv.default: lax.erf_inv,
@@ -110,7 +108,7 @@ _UNARY: dict[Any, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
+def _zeta(x: Array, q: Array) -> Array:
     """Hurwitz's zeta: XLA's for positive q, to which the terms at negative ones are added."""
     x, q = jnp.broadcast_arrays(x, q)
     # Terms more than 1000 below zero are a difference of two zetas of positive arguments.
@@ -119,7 +117,7 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     sign = jnp.where(x % 2 == 0, 1, -1).astype(x.dtype)
     far = jnp.where(skipped > 0, sign * (lax.zeta(x, 1 - near) - lax.zeta(x, 1 - q)), 0)
 
-    def add_term(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def add_term(state: tuple[Array, Array]) -> tuple[Array, Array]:
         q, total = state
         return jnp.where(q < 0, q + 1, q), jnp.where(q < 0, total + lax.pow(q, -x), total)
 
@@ -132,12 +130,12 @@ def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
 
 
 def _incomplete_gamma(
-    function: Callable[..., jax.Array], first: float, last: float
-) -> Callable[..., jax.Array]:
+    function: Callable[..., Array], first: float, last: float
+) -> Callable[..., Array]:
     """`function`, which goes from `first` at x = 0 to `last` at infinity, on all of its domain."""
     side = 1.0 if first > last else -1.0
 
-    def share(a: jax.Array, x: jax.Array) -> jax.Array:
+    def share(a: Array, x: Array) -> Array:
         a, x = jnp.broadcast_arrays(a, x)
         # XLA sums a series until its terms vanish, which for a large `a` they never do.
         large = a > 1e4
@@ -158,7 +156,7 @@ _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -5
 _C1 = (-1 / 540, -1 / 288, 25 / 12096)
 
 
-def _uniform(a: jax.Array, x: jax.Array, side: float) -> jax.Array:
+def _uniform(a: Array, x: Array, side: float) -> Array:
     """Q(a, x) (`side` 1) or P(a, x) (`side` -1) for large `a`: two terms of DLMF 8.12."""
     mu = (x - a) / a
     half_square = jnp.where(jnp.abs(mu) < 1e-3, 0, mu - jnp.log1p(mu))
@@ -177,7 +175,7 @@ _igamma = _incomplete_gamma(lax.igamma, 0.0, 1.0)
 _igammac = _incomplete_gamma(lax.igammac, 1.0, 0.0)
 
 
-_BINARY: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
+_BINARY: dict[Callable[..., Array], tuple[Any, ...]] = {
     _igamma: (aten.igamma.default,),
     _igammac: (aten.igammac.default,),
     _zeta: (
@@ -189,7 +187,7 @@ _BINARY: dict[Callable[..., jax.Array], tuple[Any, ...]] = {
 
 
 def _register_tables() -> None:
-    def evaluated_as_float(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def evaluated_as_float(function: Callable[..., Array]) -> Callable[..., Array]:
         return lambda *operands: compute(function, *operands, to_float=True)
 
     for op, function in _UNARY.items():
@@ -199,7 +197,7 @@ def _register_tables() -> None:
 
 
 @lower(aten.polygamma.default)
-def polygamma(n: int, x: jax.Array) -> jax.Array:
+def polygamma(n: int, x: Array) -> Array:
     if n == 0:
         return compute(_digamma, x, to_float=True)
     if n == 1:
@@ -208,7 +206,7 @@ def polygamma(n: int, x: jax.Array) -> jax.Array:
     return compute(lambda x: factor * _zeta(jnp.full_like(x, n + 1), x), x, to_float=True)
 
 
-def _trigamma(x: jax.Array) -> jax.Array:
+def _trigamma(x: Array) -> Array:
     """zeta(2, x), reflected for x < 1/2: the series of zeta does not hold for negative x."""
     reflected = x < 0.5
     value = _zeta(jnp.full_like(x, 2), jnp.where(reflected, 1 - x, x))
@@ -217,11 +215,11 @@ def _trigamma(x: jax.Array) -> jax.Array:
 
 
 @lower(aten.mvlgamma.default)
-def mvlgamma(x: jax.Array, p: int) -> jax.Array:
+def mvlgamma(x: Array, p: int) -> Array:
     constant = p * (p - 1) / 4 * math.log(math.pi)
     steps = np.arange(p) / 2
 
-    def function(x: jax.Array) -> jax.Array:
+    def function(x: Array) -> Array:
         return jnp.sum(_lgamma(x[..., None] - steps.astype(x.dtype)), -1) + constant
 
     return compute(function, x, to_float=True)

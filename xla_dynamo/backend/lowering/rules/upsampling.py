@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
@@ -23,8 +22,6 @@ from ._interpolation import output_sizes, step
 from ._windows import window_sum, windows
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 def upsample_nearest(

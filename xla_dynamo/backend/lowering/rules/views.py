@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import to_numpy
 from xla_dynamo.backend.lowering.registry import lower
@@ -25,17 +24,17 @@ aten = torch.ops.aten
 
 @lower(aten.view.default, aten.view_copy.default, aten.reshape.default, aten._unsafe_view.default)
 @lower(aten._reshape_copy.default)
-def view(x: jax.Array, size: Sequence[int]) -> jax.Array:
+def view(x: Array, size: Sequence[int]) -> Array:
     return jnp.reshape(x, tuple(size))
 
 
 @lower(aten._reshape_alias.default, aten._reshape_alias_copy.default)
-def reshape_alias(x: jax.Array, size: Sequence[int], stride: Sequence[int]) -> jax.Array:
+def reshape_alias(x: Array, size: Sequence[int], stride: Sequence[int]) -> Array:
     return jnp.reshape(x, tuple(size))
 
 
 @lower(aten.flatten.using_ints)
-def flatten(x: jax.Array, start: int = 0, end: int = -1) -> jax.Array:
+def flatten(x: Array, start: int = 0, end: int = -1) -> Array:
     if x.ndim == 0:
         return x.reshape(1)
     start, end = axis(start, x.ndim), axis(end, x.ndim)
@@ -44,7 +43,7 @@ def flatten(x: jax.Array, start: int = 0, end: int = -1) -> jax.Array:
 
 
 @lower(aten.view.dtype, aten.view_copy.dtype)
-def view_dtype(x: jax.Array, dtype: torch.dtype) -> jax.Array:
+def view_dtype(x: Array, dtype: torch.dtype) -> Array:
     """The same bytes as another dtype; the last dim grows or shrinks with its width."""
     target = to_numpy(dtype)
     if x.size == 0:
@@ -53,14 +52,14 @@ def view_dtype(x: jax.Array, dtype: torch.dtype) -> jax.Array:
     return _bits_as(_as_bits(x), target, x.shape)
 
 
-def _as_bits(x: jax.Array) -> jax.Array:
+def _as_bits(x: Array) -> Array:
     """`x` as non-complex numbers of at least a byte, complex ones as pairs."""
     if x.dtype == np.bool_:
         return x.astype(np.uint8)
     return jnp.stack([x.real, x.imag], axis=-1) if is_complex(x.dtype) else x[..., None]
 
 
-def _bits_as(x: jax.Array, dtype: np.dtype, shape: tuple[int, ...]) -> jax.Array:
+def _bits_as(x: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
     if x.ndim == len(shape):
         x = x[..., None]
     target = dtype
@@ -82,41 +81,41 @@ def _bits_as(x: jax.Array, dtype: np.dtype, shape: tuple[int, ...]) -> jax.Array
 
 
 @lower(aten.expand.default, aten.expand_copy.default)
-def expand(x: jax.Array, size: Sequence[int], *, implicit: bool = False) -> jax.Array:
+def expand(x: Array, size: Sequence[int], *, implicit: bool = False) -> Array:
     added = len(size) - x.ndim
     shape = [x.shape[d - added] if n == -1 else n for d, n in enumerate(size)]
     return jnp.broadcast_to(x, shape)
 
 
 @lower(aten.permute.default, aten.permute_copy.default)
-def permute(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+def permute(x: Array, dims: Sequence[int]) -> Array:
     return lax.transpose(x, [axis(dim, x.ndim) for dim in dims])
 
 
 @lower(aten.transpose.int, aten.transpose_copy.int)
-def transpose(x: jax.Array, dim0: int, dim1: int) -> jax.Array:
+def transpose(x: Array, dim0: int, dim1: int) -> Array:
     return jnp.swapaxes(x, dim0, dim1) if x.ndim else x
 
 
 @lower(aten.t.default, aten.t_copy.default, aten.numpy_T.default)
-def t(x: jax.Array) -> jax.Array:
+def t(x: Array) -> Array:
     return x.T
 
 
 @lower(aten.squeeze.default, aten.squeeze_copy.default)
-def squeeze(x: jax.Array) -> jax.Array:
+def squeeze(x: Array) -> Array:
     return jnp.squeeze(x)
 
 
 @lower(aten.squeeze.dim, aten.squeeze_copy.dim, aten.squeeze.dims, aten.squeeze_copy.dims)
-def squeeze_dims(x: jax.Array, dims: Sequence[int] | int) -> jax.Array:
+def squeeze_dims(x: Array, dims: Sequence[int] | int) -> Array:
     dims = [dims] if isinstance(dims, int) else dims
     chosen = {axis(dim, x.ndim) for dim in dims} if x.ndim else set()
     return x.reshape([n for d, n in enumerate(x.shape) if n != 1 or d not in chosen])
 
 
 @lower(aten.unsqueeze.default, aten.unsqueeze_copy.default)
-def unsqueeze(x: jax.Array, dim: int) -> jax.Array:
+def unsqueeze(x: Array, dim: int) -> Array:
     return jnp.expand_dims(x, dim)
 
 
@@ -131,22 +130,22 @@ def unsqueeze(x: jax.Array, dim: int) -> jax.Array:
     aten.lift_fresh.default,
     aten.lift_fresh_copy.default,
 )
-def same(x: jax.Array, **_: Any) -> jax.Array:
+def same(x: Array, **_: Any) -> Array:
     return x
 
 
 @lower(aten._to_copy.default)
-def to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_: Any) -> jax.Array:
+def to_copy(x: Array, *, dtype: torch.dtype | None = None, **_: Any) -> Array:
     return x if dtype is None else cast(x, to_numpy(dtype))
 
 
 @lower(aten.copy.default)
-def copy(x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
+def copy(x: Array, source: Array, non_blocking: bool = False) -> Array:
     return jnp.broadcast_to(cast(source, x.dtype), x.shape)
 
 
 @lower(aten.cat.default)
-def cat(tensors: Sequence[jax.Array], dim: int = 0) -> jax.Array:
+def cat(tensors: Sequence[Array], dim: int = 0) -> Array:
     dtype = result_dtype(*tensors)
     # PyTorch skips tensors of shape [0], whatever the other shapes are.
     parts = [part.astype(dtype) for part in tensors if part.shape != (0,)]
@@ -156,25 +155,25 @@ def cat(tensors: Sequence[jax.Array], dim: int = 0) -> jax.Array:
 
 
 @lower(aten.stack.default)
-def stack(tensors: Sequence[jax.Array], dim: int = 0) -> jax.Array:
+def stack(tensors: Sequence[Array], dim: int = 0) -> Array:
     dtype = result_dtype(*tensors)
     return jnp.stack([part.astype(dtype) for part in tensors], dim)
 
 
 @lower(aten.repeat.default)
-def repeat(x: jax.Array, repeats: Sequence[int]) -> jax.Array:
+def repeat(x: Array, repeats: Sequence[int]) -> Array:
     return jnp.tile(x, tuple(repeats))
 
 
 @lower(aten.tile.default)
-def tile(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+def tile(x: Array, dims: Sequence[int]) -> Array:
     return jnp.tile(x, tuple(dims))
 
 
 @lower(aten.repeat_interleave.self_int)
 def repeat_interleave(
-    x: jax.Array, repeats: int, dim: int | None = None, *, output_size: int | None = None
-) -> jax.Array:
+    x: Array, repeats: int, dim: int | None = None, *, output_size: int | None = None
+) -> Array:
     x = x.reshape(-1) if dim is None else x
     dim = axis(dim or 0, x.ndim)
     wide = jnp.broadcast_to(
@@ -184,12 +183,12 @@ def repeat_interleave(
 
 
 @lower(aten.flip.default)
-def flip(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+def flip(x: Array, dims: Sequence[int]) -> Array:
     return lax.rev(x, [axis(dim, x.ndim) for dim in dims]) if x.ndim else x
 
 
 @lower(aten.roll.default)
-def roll(x: jax.Array, shifts: Sequence[int] | int, dims: Sequence[int] | int = ()) -> jax.Array:
+def roll(x: Array, shifts: Sequence[int] | int, dims: Sequence[int] | int = ()) -> Array:
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if x.ndim == 0 or x.size == 0:
@@ -198,5 +197,5 @@ def roll(x: jax.Array, shifts: Sequence[int] | int, dims: Sequence[int] | int = 
 
 
 @lower(aten.rot90.default)
-def rot90(x: jax.Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> jax.Array:
+def rot90(x: Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
     return jnp.rot90(x, k, (dims[0], dims[1]))

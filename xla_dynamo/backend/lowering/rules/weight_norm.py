@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 @lower(aten._weight_norm_interface_backward.default)

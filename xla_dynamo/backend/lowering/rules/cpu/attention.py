@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import jax
-from jax import lax
+from jax import Array, lax
 
 from .. import attention
-
-Array = jax.Array
 
 
 @attention.keys_by_features.on("cpu")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import jax
+from jax import Array
 
 from .. import batch_norm
 
 
 @batch_norm.about_running_mean.on("cpu")
-def about_own_mean(x: jax.Array, near: jax.Array) -> tuple[jax.Array, jax.Array]:
+def about_own_mean(x: Array, near: Array) -> tuple[Array, Array]:
     return batch_norm.about_mean(x)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import jax
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 
 from .. import convolution
 from . import taps
-
-Array = jax.Array
 
 
 @convolution.accumulating.on("cpu")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -22,19 +22,19 @@ aten = torch.ops.aten
 
 
 @lower(aten.index.Tensor, platform="cpu")
-def index(x: jax.Array, indices: Indices) -> jax.Array:
+def index(x: Array, indices: Indices) -> Array:
     key = advanced_key(indices)
     one = joined(x, key)
     return take(x, key) if one is None else take(*one, wrap=False)
 
 
 @lower(aten._unsafe_index.Tensor, platform="cpu")
-def unsafe_index(x: jax.Array, indices: Indices) -> jax.Array:
+def unsafe_index(x: Array, indices: Indices) -> Array:
     return index(x, clamped(x, indices))
 
 
 @scatter.written.on("cpu")
-def written(x: jax.Array, key: Any, values: jax.Array, method: str, mode: str) -> jax.Array:
+def written(x: Array, key: Any, values: Array, method: str, mode: str) -> Array:
     # An index out of range in one dimension would be in range of the joined one.
     one = joined(x, key) if mode == "promise_in_bounds" else None
     if one is None:
@@ -44,7 +44,7 @@ def written(x: jax.Array, key: Any, values: jax.Array, method: str, mode: str) -
     return write(values, mode=mode, wrap_negative_indices=False).reshape(x.shape)
 
 
-def joined(x: jax.Array, key: Any) -> tuple[jax.Array, tuple[Any, ...]] | None:
+def joined(x: Array, key: Any) -> tuple[Array, tuple[Any, ...]] | None:
     """`x` with its indexed dimensions made one, and the key with the one index into that.
 
     None where less than two dimensions are indexed, or where they are not neighbours.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
+from jax import Array
 
 from .. import interpolation
 from ..interpolation import Taps
@@ -15,7 +15,7 @@ _MOST_TAPS, _MOST_TAPS_OF_SHRINKING = 2, 4
 
 
 @interpolation.resized.on("cpu")
-def resized(x: jax.Array, taps: Sequence[Taps]) -> jax.Array:
+def resized(x: Array, taps: Sequence[Taps]) -> Array:
     most = max(len(weights) for _, weights in taps)
     outputs = math.prod(weights.shape[1] for _, weights in taps)
     shrinks = outputs <= math.prod(x.shape[x.ndim - len(taps) :])

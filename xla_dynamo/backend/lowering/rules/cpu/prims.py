@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import torch
+from jax import Array
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from xla_dynamo.backend.lowering.registry import lower
@@ -12,7 +13,7 @@ from .. import prims  # noqa: F401  (has the plain rule)
 
 
 @lower(torch.ops.xla_dynamo.materialize.default, platform="cpu")
-def materialize(x: jax.Array) -> jax.Array:
+def materialize(x: Array) -> Array:
     """A call: XLA:CPU removes barriers before it fuses ops. (Elsewhere calls are inlined.)"""
     with set_xla_metadata(inlineable="false"):
         return jax.jit(lambda x: x)(x)

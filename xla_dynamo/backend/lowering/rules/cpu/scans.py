@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from .. import scans
 from .._promotion import is_inexact
@@ -20,21 +19,21 @@ from .._promotion import is_inexact
 # From as many rows on, steps from column to column beat log(columns) passes over all of them.
 _MANY_ROWS = 8
 
-Pair = tuple[jax.Array, jax.Array]
+Pair = tuple[Array, Array]
 
 
 @scans.prefixes.on("cpu")
 def prefixes(
-    combine: Callable[..., jax.Array],
-    primitive: Callable[..., jax.Array],
+    combine: Callable[..., Array],
+    primitive: Callable[..., Array],
     identity: float,
-    values: jax.Array,
+    values: Array,
     axis: int,
-) -> jax.Array:
+) -> Array:
     if not _has_many_rows(values, axis):
         return lax.associative_scan(combine, values, axis=axis)
 
-    def step(total: jax.Array, value: jax.Array) -> Pair:
+    def step(total: Array, value: Array) -> Pair:
         total = combine(total, value)
         return total, total
 
@@ -44,7 +43,7 @@ def prefixes(
 
 
 @scans.extremes.on("cpu")
-def extremes(largest: bool, over: int, source: jax.Array) -> Pair:
+def extremes(largest: bool, over: int, source: Array) -> Pair:
     """One scan, of the values with their positions."""
     if not _has_many_rows(source, over):
         return scans.extremes.plain(largest, over, source)
@@ -64,5 +63,5 @@ def extremes(largest: bool, over: int, source: jax.Array) -> Pair:
     return values, indices
 
 
-def _has_many_rows(values: jax.Array, axis: int) -> bool:
+def _has_many_rows(values: Array, axis: int) -> bool:
     return values.size // max(values.shape[axis], 1) >= _MANY_ROWS

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from .. import _selection
 from .._promotion import is_inexact
@@ -22,7 +21,7 @@ _MOST_PASSES = 32
 
 
 @_selection.top_wide.on("cpu")
-def top_wide(x: jax.Array, k: int, largest: bool) -> tuple[jax.Array, jax.Array]:
+def top_wide(x: Array, k: int, largest: bool) -> tuple[Array, Array]:
     if x.dtype == np.float32 and largest and x.size:
         return _if_any_nan(x, k)
     if x.dtype != np.float32 and 0 < k <= _MOST_PASSES and x.size:
@@ -31,7 +30,7 @@ def top_wide(x: jax.Array, k: int, largest: bool) -> tuple[jax.Array, jax.Array]
     return _selection.top_wide.plain(x, k, largest)
 
 
-def _if_any_nan(x: jax.Array, k: int) -> Any:
+def _if_any_nan(x: Array, k: int) -> Any:
     """Looking for NaNs is cheaper than writing a copy of `x` in which they have no sign."""
     return lax.cond(
         jnp.isnan(jnp.max(x)),
@@ -41,7 +40,7 @@ def _if_any_nan(x: jax.Array, k: int) -> Any:
     )
 
 
-def _by_passes(keys: jax.Array, k: int) -> jax.Array:
+def _by_passes(keys: Array, k: int) -> Array:
     """The positions. Each pass finds the next largest, the first of equal ones that are left."""
     bits = _integers(keys)
     last = bits.ndim - 1
@@ -53,7 +52,7 @@ def _by_passes(keys: jax.Array, k: int) -> jax.Array:
         first = (a > b) | ((a == b) & (i < j))
         return jnp.where(first, a, b), jnp.where(first, i, j)
 
-    def step(n: jax.Array, state: Any) -> Any:
+    def step(n: Array, state: Any) -> Any:
         bound, place, order = state
         left = (bits < bound) | ((bits == bound) & (places > place))
         operands = jnp.where(left, bits, lowest), jnp.where(left, places, count)
@@ -70,7 +69,7 @@ def _by_passes(keys: jax.Array, k: int) -> jax.Array:
     return lax.fori_loop(0, k, step, before)[-1]
 
 
-def _integers(x: jax.Array) -> jax.Array:
+def _integers(x: Array) -> Array:
     """Integers in the order of the floats `x`; a NaN is beyond the infinity of its sign."""
     if not is_inexact(x.dtype):
         return x

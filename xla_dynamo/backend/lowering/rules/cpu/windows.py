@@ -10,14 +10,11 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-import jax
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from .. import _windows
 from .._windows import Windows, lowest, window_slices
-
-Array = jax.Array
 
 # Above this extent on one axis, slices would be too many ops.
 _MOST_SLICES = 32

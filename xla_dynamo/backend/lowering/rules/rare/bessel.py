@@ -20,13 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.registry import lower
 from xla_dynamo.backend.lowering.rules._promotion import compute
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 _STEP = 0.25
 _NODES = _STEP * np.arange(26)

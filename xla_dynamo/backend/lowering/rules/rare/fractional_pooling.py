@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 from xla_dynamo.backend.lowering.rules.max_pooling import scatter_by_index
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 def fractional_max_pool(

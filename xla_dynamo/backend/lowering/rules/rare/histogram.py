@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering.registry import lower
 from xla_dynamo.backend.lowering.rules.searching import searchsorted
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 
 @lower(aten.histogram.bin_ct)

@@ -14,12 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
-
-Array = jax.Array
 
 
 def linear_cross_entropy(

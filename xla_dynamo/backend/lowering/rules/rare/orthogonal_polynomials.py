@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
+from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
 from xla_dynamo.backend.lowering.rules._promotion import compute
@@ -21,11 +20,11 @@ from xla_dynamo.backend.lowering.rules._promotion import compute
 aten = torch.ops.aten
 
 # p_1(x), and p_{k+1} of (k, x, p_k, p_{k-1}); p_0 is 1.
-_First = Callable[[jax.Array], jax.Array]
-_Next = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+_First = Callable[[Array], Array]
+_Next = Callable[[Array, Array, Array, Array], Array]
 
 
-def _chebyshev(k: jax.Array, x: jax.Array, p: jax.Array, q: jax.Array) -> jax.Array:
+def _chebyshev(k: Array, x: Array, p: Array, q: Array) -> Array:
     return 2 * x * p - q
 
 
@@ -47,14 +46,12 @@ _FAMILIES: dict[str, tuple[_First, _Next]] = {
 }
 
 
-def _evaluate(
-    first: _First, following: _Next, shifted: bool, x: jax.Array, n: jax.Array
-) -> jax.Array:
+def _evaluate(first: _First, following: _Next, shifted: bool, x: Array, n: Array) -> Array:
     x, n = jnp.broadcast_arrays(x, n)
     x = 2 * x - 1 if shifted else x
     degree = n.astype(np.int32)
 
-    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, each, p, q, result = state
         p, q = following(each, x, p, q), p
         return k + 1, each + 1, p, q, jnp.where(degree == k + 1, p, result)
@@ -68,13 +65,13 @@ def _evaluate(
 
 
 def _register(name: str, first: _First, following: _Next, shifted: bool) -> None:
-    def function(x: jax.Array, n: jax.Array) -> jax.Array:
+    def function(x: Array, n: Array) -> Array:
         return _evaluate(first, following, shifted, x, n)
 
     packet = getattr(aten, f"special_shifted_{name}" if shifted else f"special_{name}")
 
     @lower(packet.default, packet.x_scalar, packet.n_scalar)
-    def polynomial(x: Any, n: Any) -> jax.Array:
+    def polynomial(x: Any, n: Any) -> Array:
         return compute(function, x, n, to_float=True)
 
 

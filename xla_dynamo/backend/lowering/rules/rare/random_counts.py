@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import torch
-from jax import lax
+from jax import Array, lax
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering import dtypes
@@ -21,26 +21,26 @@ from xla_dynamo.backend.lowering.rules.dropout import refuse_generator
 aten = torch.ops.aten
 
 
-def _typed(key: jax.Array) -> jax.Array:
+def _typed(key: Array) -> Array:
     return jax.random.wrap_key_data(key, impl="threefry2x32")
 
 
 @lower_random(aten.poisson.default)
-def poisson(key: jax.Array, rate: jax.Array, generator: Any = None) -> jax.Array:
+def poisson(key: Array, rate: Array, generator: Any = None) -> Array:
     refuse_generator(generator)
     wide = rate.astype(dtypes.accumulation(rate.dtype))
     return jax.random.poisson(_typed(key), wide, dtype=jnp.int64).astype(rate.dtype)
 
 
 @lower_random(aten.binomial.default)
-def binomial(key: jax.Array, count: jax.Array, prob: jax.Array, generator: Any = None) -> jax.Array:
+def binomial(key: Array, count: Array, prob: Array, generator: Any = None) -> Array:
     refuse_generator(generator)
     wide = dtypes.accumulation(count.dtype)
     return jax.random.binomial(_typed(key), count.astype(wide), prob.astype(wide), dtype=wide)
 
 
 @lower_random(aten._standard_gamma.default)
-def standard_gamma(key: jax.Array, shape: jax.Array, generator: Any = None) -> jax.Array:
+def standard_gamma(key: Array, shape: Array, generator: Any = None) -> Array:
     refuse_generator(generator)
     wide = dtypes.accumulation(shape.dtype)
     drawn = jax.random.gamma(_typed(key), shape.astype(wide), dtype=wide)
@@ -49,12 +49,12 @@ def standard_gamma(key: jax.Array, shape: jax.Array, generator: Any = None) -> j
 
 
 @lower_random(aten._sample_dirichlet.default)
-def sample_dirichlet(key: jax.Array, concentration: jax.Array, generator: Any = None) -> jax.Array:
+def sample_dirichlet(key: Array, concentration: Array, generator: Any = None) -> Array:
     refuse_generator(generator)
     wide = dtypes.accumulation(concentration.dtype)
     return jax.random.dirichlet(_typed(key), concentration.astype(wide), dtype=wide)
 
 
 @lower(aten._standard_gamma_grad.default)
-def standard_gamma_grad(shape: jax.Array, sample: jax.Array) -> jax.Array:
+def standard_gamma_grad(shape: Array, sample: Array) -> Array:
     return lax.random_gamma_grad(shape, sample)  # pyright: ignore[reportCallIssue]

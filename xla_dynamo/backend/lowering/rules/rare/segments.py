@@ -13,13 +13,12 @@ from math import prod
 import jax
 import jax.numpy as jnp
 import torch
+from jax import Array
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
 aten = torch.ops.aten
-
-Array = jax.Array
 
 _IDENTITY = {"sum": 0, "mean": 0, "prod": 1, "max": -jnp.inf, "min": jnp.inf}
 
@@ -114,8 +113,7 @@ def _segments(data: Array, lengths: Array | None, offsets: Array | None) -> tupl
     """The segments, and the axis of `data` that they divide."""
     if lengths is None and offsets is None:
         raise Unsupported(
-            "Neither the lengths nor the offsets of the segments are given.",
-            "Pass one of them.",
+            "Neither the lengths nor the offsets of the segments are given.", "Pass one of them."
         )
     if offsets is None:
         assert lengths is not None
