@@ -1,8 +1,8 @@
-"""Scripts written for torch_xla -> programs on xla_dynamo's lazy `xla:N` device.
+"""Runs scripts written for torch_xla on xla_dynamo's lazy `xla:N` device.
 
-Importing this activates it: `import torch_xla` then resolves, and `xla:0` is a device. The same do
-`python -m xla_dynamo run script.py` and the environment variable XLA_DYNAMO_COMPAT=1. Without one
-of them nothing changes in the process.
+Importing this package activates it: `import torch_xla` then resolves, and `xla:0` is a device.
+`python -m xla_dynamo run script.py` and the environment variable XLA_DYNAMO_COMPAT=1 do the same.
+Without one of them nothing changes in the process.
 """
 
 from __future__ import annotations

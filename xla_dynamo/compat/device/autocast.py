@@ -1,7 +1,7 @@
-"""`torch.autocast("xla")`: stock PyTorch has the switch but no casts for the device.
+"""The casts of `torch.autocast("xla")`: stock PyTorch has the switch but no casts for the device.
 
-Ops are cast as on CUDA: products and convolutions to the autocast dtype, what loses accuracy to
-float32, the rest to the widest of its arguments.
+Ops are cast as on CUDA: matmuls and convolutions to the autocast dtype, ops that lose accuracy to
+float32, the rest to the widest dtype of their arguments.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _float32(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _float32_default(op: Any, *args: Any, **kwargs: Any) -> Any:
-    place = [argument.name for argument in op._schema.arguments].index("dtype")
-    given = args[place] if place < len(args) else kwargs.get("dtype")
+    index = [argument.name for argument in op._schema.arguments].index("dtype")
+    given = args[index] if index < len(args) else kwargs.get("dtype")
     if given is not None or not _castable(args[0]):
         with without_keys(_KEY):
             return op(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""Loss scaling's two ops on the lazy device: unscale with a check, and update the scale.
+"""The two ops of loss scaling on the lazy device: unscale gradients with a check, update the scale.
 
-PyTorch's GradScaler calls them; here they are recorded as ordinary ops, so that a scaled step stays
+PyTorch's GradScaler calls them; here they are recorded like other ops, so that a scaled step stays
 one program.
 """
 

@@ -1,7 +1,7 @@
-"""Bytes on a device, as torch_xla reports them.
+"""Bytes in use on a device, as torch_xla reports them.
 
-A device that counts its memory (TPU, GPU) is asked. The CPU does not: its live arrays are summed,
-and the limit is the machine's memory.
+A device that counts its memory (TPU, GPU) is asked. The CPU does not: the sizes of its live arrays
+are added up, and the limit is the machine's memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xla_dynamo.compat.recording import devices
 def info(index: int) -> dict[str, int]:
     """{"bytes_used", "bytes_limit", "peak_bytes_used"} and, of 1.x, {"kb_free", "kb_total"}."""
     device = devices.client_device(index)
-    stats = device.memory_stats() or _counted(device)
+    stats = device.memory_stats() or _live_bytes(device)
     used, limit = stats["bytes_in_use"], stats["bytes_limit"]
     return {
         "bytes_used": used,
@@ -25,7 +25,7 @@ def info(index: int) -> dict[str, int]:
     }
 
 
-def _counted(device: object) -> dict[str, int]:
+def _live_bytes(device: object) -> dict[str, int]:
     live = device.client.live_buffers()  # type: ignore[attr-defined]
     used = sum(array.nbytes for array in live if array.device == device)
     return {

@@ -1,7 +1,7 @@
-"""mark_step: launch what is pending, then run what the script asked to run at the step's end.
+"""mark_step: launch what is pending, then run the closures that the script gave for the step's end.
 
-Closures belong to a device and run in the order in which they were added, after the launch; those
-that are asynchronous run in one worker thread, whose exception the next barrier raises.
+Closures belong to a device and run in the order in which they were added, after the launch;
+asynchronous ones run in one worker thread, whose exception the next barrier raises.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What of PyTorch has to know about the device `xla`: the one place that sets it, and undoes it.
+"""Functions of PyTorch that are replaced because of the device `xla`; all is undone by uninstall().
 
-Private API met here: torch._register_device_module, torch.random._seed_custom_device,
+Private API of torch, seen on 2.13: torch._register_device_module, torch.random._seed_custom_device,
 torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
-torch.optim.optimizer._get_capturable_supported_devices, with who imported them; the devices and
-functions of fused optimizers; the nesting of torch._functorch.eager_transforms;
+torch.optim.optimizer._get_capturable_supported_devices, with the modules that import them; devices
+and functions of fused optimizers; the nesting of torch._functorch.eager_transforms;
 torch.serialization._package_registry and torch._utils._rebuild_tensor.
 """
 

@@ -1,7 +1,7 @@
-"""Ops on tensors of the lazy device -> recorded, or answered at once.
+"""What each op on tensors of the lazy device does: most are recorded, some are answered at once.
 
-`dispatch` is what PyTorch calls for every functional aten op that reaches a `Leaf`. Nearly all are
-appended to the device's trace. The handlers below are the others: transfers, aliases, reads.
+PyTorch calls `dispatch` for every functional aten op that reaches a `Leaf`. Nearly all are appended
+to the device's trace. The handlers below are for the others: transfers, aliases, ops that read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import ForeignTensor, Trace, find, trace_of
 from xla_dynamo.compat.values import unsupported_tensors
 from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
-from xla_dynamo.compat.values.op_table import OPS, Op, describe, handles
-from xla_dynamo.compat.values.source_location import user_place
+from xla_dynamo.compat.values.op_table import OPS, Op, handles, op_of
+from xla_dynamo.compat.values.source_location import user_location
 from xla_dynamo.compat.values.values import Leaf, Value, leaf, meta, restrided
 
 from . import cpu_fallback, dynamic_shapes, sync
@@ -27,7 +27,7 @@ _propagate = aten._propagate_xla_data.default
 
 def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """`Leaf.__torch_dispatch__`."""
-    op = OPS.get(id(func)) or describe(func)
+    op = OPS.get(id(func)) or op_of(func)
     if op.handler is not None:
         return op.handler(op, args, kwargs or {})
     return record(op, args, kwargs)
@@ -44,11 +44,11 @@ def record(op: Op, args: Any, kwargs: Any) -> Any:
         result = trace.record(op, args, kwargs or {})
     if result is not shape_inference.EAGER:
         return result
-    result = _counted.take(op, args, kwargs or {})
+    result = _dynamic_shapes.take(op, args, kwargs or {})
     return run_now(trace, op, args, kwargs or {}) if result is NotImplemented else result
 
 
-_counted = dynamic_shapes.OnDevice(record)
+_dynamic_shapes = dynamic_shapes.OnDevice(record)
 
 
 def _trace(args: Any, kwargs: Any) -> Trace:
@@ -111,7 +111,7 @@ def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     with honouring_lazy_bits():
         results = op.func(*args, **kwargs)
     results = pytree.tree_map(to_device, results)
-    cpu_fallback.report(op.func, user_place())
+    cpu_fallback.report(op.func, user_location())
     return results
 
 
@@ -180,9 +180,9 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
         return leaf(value)
     result = source
     if value.meta.dtype != to.meta.dtype:
-        result = record(describe(aten._to_copy.default), (result,), {"dtype": to.meta.dtype})
+        result = record(op_of(aten._to_copy.default), (result,), {"dtype": to.meta.dtype})
     if value.meta.shape != to.meta.shape:
-        result = record(describe(aten.expand.default), (result, list(to.meta.shape)), {})
+        result = record(op_of(aten.expand.default), (result, list(to.meta.shape)), {})
     return leaf(restrided(result.value, to.meta))
 
 
@@ -198,9 +198,9 @@ def _batch_norm(op: Op, args: Any, kwargs: Any) -> Any:
     """In training it updates the running statistics, which its schema does not say."""
     x, weight, bias, mean, var, training, momentum, eps = args
     if mean is None:
-        functional = describe(aten._native_batch_norm_legit.no_stats)
+        functional = op_of(aten._native_batch_norm_legit.no_stats)
         return record(functional, (x, weight, bias, training, momentum, eps), {})
-    functional = describe(aten._native_batch_norm_legit_functional.default)
+    functional = op_of(aten._native_batch_norm_legit_functional.default)
     *results, new_mean, new_var = record(functional, args, {})
     if training:
         mean.value, var.value = new_mean.value, new_var.value

@@ -1,7 +1,8 @@
-"""An op whose shape depends on data -> its steps on lazy tensors: see backend.counted.
+"""Ops with data-dependent shapes (nonzero, masked indexing) on lazy tensors.
 
-The device computes all there can be and its count; reading that is a barrier, and what is taken of
-the whole belongs to the next trace, which is compiled for its size in any case.
+The device computes the result padded to its largest size, and the number of valid elements (see
+backend.decompositions.dynamic_shapes). Reading that number is a barrier; the slice of the padded
+result belongs to the next trace, which is compiled for its size in any case.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 
 from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED
 from xla_dynamo.compat.recording import eager_strides
-from xla_dynamo.compat.values.op_table import Op, describe
+from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.values import leaf, meta, restrided
 
 from . import sync
@@ -41,7 +42,7 @@ class OnDevice:
         return result
 
     def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._record(describe(op), args, kwargs)
+        return self._record(op_of(op), args, kwargs)
 
     def value(self, operand: Any) -> torch.Tensor:
         return operand

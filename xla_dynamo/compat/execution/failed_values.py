@@ -1,7 +1,7 @@
-"""An op that raised -> the tensors that have no value because of it, and what reading them raises.
+"""Tensors that have no value because an op raised, and the error that reading them raises.
 
 Eager PyTorch raises at the op, and its result never exists. Here the op runs at a barrier, which
-raises its error once; its result, and what was computed from it, raises that error when it is used.
+raises its error once; its result, and all that depends on it, raises that error when it is used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def lost_by(error: Exception, trace: Trace, live: Sequence[int], lost: Lost) -> 
         culprit = program_cache.state_of(trace, live, lost.states, culprit)
     if culprit in lost.states:
         return None
-    where = describe.where(culprit.place)
+    where = describe.where(culprit.location)
     note = f"{describe.op_name(culprit.op.func)} at {where} raised this."
     failure = Failure(_without_frames(error), note)
     error.add_note(note)

@@ -1,4 +1,4 @@
-"""An allocation that XLA refused -> an error that names what takes the memory."""
+"""The error for an allocation that XLA refused: it names the largest buffers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def largest(trace: Trace) -> str:
         metas = [(m, state) for state in path for m in metas_in(state.outputs)]
         for value, (meta, state) in zip(trace.values, metas, strict=False):
             made = describe.op_name(state.op.func)
-            buffers[id(value)] = meta, f"result of {made} at {describe.where(state.place)}"
+            buffers[id(value)] = meta, f"result of {made} at {describe.where(state.location)}"
         for i, value in enumerate(trace.inputs):
             buffers[id(value)] = value.meta, f"input {i} of the program"
     for found in gc.get_objects():

@@ -1,6 +1,6 @@
-"""Ops that answer with a Python bool -> one computed on the device, and read.
+"""Ops that return a Python bool (torch.equal, torch.allclose): computed on the device, and read.
 
-torch.equal and torch.allclose cut the trace, as `.item()` does; comparing sizes does not.
+They end the trace, as `.item()` does; comparing sizes does not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.values.op_table import Op, describe, handles
+from xla_dynamo.compat.values.op_table import Op, handles, op_of
 from xla_dynamo.compat.values.values import Leaf
 
 from .dispatch import record
@@ -66,5 +66,5 @@ def _all(x: Leaf) -> bool:
 
 
 def _call(func: Any, *args: Any) -> Any:
-    op = describe(func)
+    op = op_of(func)
     return op.handler(op, args, {}) if op.handler is not None else record(op, args, {})

@@ -1,8 +1,8 @@
-"""A pending trace -> the program that runs it: built, looked up by its structure, compiled.
+"""The program of a pending trace: looked up by the structure of its graph, or compiled.
 
-Traces that differ only in what nobody needs (a value that was printed, then dropped) have the same
-graph, and share one executable. States of the trie know their programs, and these know executables
-weakly: the latest are kept.
+Traces that differ only in values that nobody needs (one that was printed, then dropped) have the
+same graph, and share one executable. States of the trie know their programs, and these refer to
+executables weakly: the latest are kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Why a trace was compiled: how it differs from the recorded one that it is most like.
+"""Why a trace was compiled: how it differs from the recorded trace that is most like it.
 
-The traces of a device share a trie, so the op at which this one left what was recorded before is
+The traces of a device share a trie, so the op at which a trace differs from those before it is at
 the last branch on its path.
 """
 
@@ -18,7 +18,7 @@ from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics as lazy_metrics
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values.describe import op_at, op_name, producers, refs, show, where
-from xla_dynamo.compat.values.source_location import Place
+from xla_dynamo.compat.values.source_location import Location
 from xla_dynamo.compat.values.trie import Number, State
 from xla_dynamo.compat.values.values import Ref
 from xla_dynamo.config import config
@@ -53,7 +53,7 @@ _ADVICE = {
 
 _numbers = itertools.count(1)
 # How often traces that begin with the same op at the same line were compiled.
-_alike: Bounded[tuple[Any, Place | None], int] = Bounded(4096)
+_alike: Bounded[tuple[Any, Location | None], int] = Bounded(4096)
 
 
 def request(trace: Trace, survivors: Survivors) -> Request:
@@ -112,7 +112,7 @@ def _most_like(new: State, others: Sequence[State]) -> State | None:
 
     def likeness(old: State) -> tuple[bool, bool, int]:
         same = sum(a == b for a, b in zip(old.key, new.key, strict=False))
-        return old.op is new.op, old.place == new.place, same
+        return old.op is new.op, old.location == new.location, same
 
     return max(reversed(others), key=likeness, default=None)
 
@@ -126,7 +126,7 @@ def difference(old: State, new: State, path: Sequence[State]) -> Difference:
             return _operand(name, before, after, new, path)
         kind = "op" if type(before) is Number or type(after) is Number else "argument"
         text = f"{op_name(new.op.func)}: argument {name} was {show(before)}, is {show(after)}"
-        return Difference(kind, f"{text}{_dimension(before, after)} at {where(new.place)}")
+        return Difference(kind, f"{text}{_dimension(before, after)} at {where(new.location)}")
     return Difference("op", f"{op_at(new)}: its operands changed")
 
 
@@ -156,7 +156,7 @@ def _operand(name: str, before: Ref, after: Ref, new: State, path: Sequence[Stat
     results = producers(path)
     was, now = _origin(before, results), _origin(after, results)
     return Difference(
-        "op", f"{op_name(new.op.func)}: {name} was {was}, is {now} at {where(new.place)}"
+        "op", f"{op_name(new.op.func)}: {name} was {was}, is {now} at {where(new.location)}"
     )
 
 
@@ -204,7 +204,7 @@ def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) 
 def _warn_if_many(trace: Trace, difference: Difference) -> None:
     """Say once, for traces that begin alike, that they keep being compiled."""
     first = trace.state.path()[0]
-    key = (first.op.func, first.place)
+    key = (first.op.func, first.location)
     _alike[key] = count = _alike.get(key, 0) + 1
     if count < config().recompile_warning or difference.kind == "first":
         return

@@ -1,4 +1,4 @@
-"""What a script sets for the whole process, and who asks: compiler options, whether to launch."""
+"""Settings that a script makes for the process: compiler options, flags, whether to launch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A recorded trace -> an executable, launched; values -> device arrays and back.
+"""The barrier: a pending trace is compiled and launched; values move to the device and back.
 
-`cut` is the barrier: everything pending on a device becomes one program over the trace's inputs.
-It returns when the program is launched, not when it is done. Where one op raises, all that does not
-depend on it is computed all the same (see failures).
+`cut` makes one program of everything that is pending on a device. It returns when the program is
+launched, not when it is done. Where an op raises, everything that does not depend on it is computed
+all the same (see failed_values).
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def _launch(trace: Trace, program: Program, run: Run) -> None:
     arrays = [inputs[i].array for i in program.inputs]
     scalars = trace.scalars
     device = device_of(trace)
-    for dtype, places in program.scalars:
-        arrays.append(pjrt.put(np.array([scalars[i] for i in places], dtype), device))
+    for dtype, indices in program.scalars:
+        arrays.append(pjrt.put(np.array([scalars[i] for i in indices], dtype), device))
     if program.seeds:
         seeds = np.array([trace.seeds[i] for i in program.seeds], np.uint64)
         arrays.append(pjrt.put(seeds.view(np.uint32).reshape(-1, 2), device))

@@ -1,8 +1,8 @@
-"""A path in the trie of ops -> an FX graph.
+"""Builds the FX graph of a trace, from the path of its states in the trie.
 
-Ops are taken apart as for torch.compile: an op that has a lowering is a node, any other is replaced
-by PyTorch's decomposition. Numbers come in vectors, one for each kind, of which each op selects its
-own.
+Ops are decomposed as for torch.compile: an op that has a lowering is a node, any other is replaced
+by PyTorch's decomposition. Numbers are inputs: one vector for each dtype, of which each op selects
+its own.
 """
 
 from __future__ import annotations
@@ -183,10 +183,10 @@ class Builder:
         store = (
             dtype if dtype in _NUMPY else torch.float32 if dtype.is_floating_point else torch.int64
         )
-        vector, places = self._vectors[store]
+        vector, indices = self._vectors[store]
         scalar = meta(torch.Size([]), store)
-        node = self._call(aten.select.int, (vector, 0, len(places)), {}, scalar, stack_trace)
-        places.append(number.index)
+        node = self._call(aten.select.int, (vector, 0, len(indices)), {}, scalar, stack_trace)
+        indices.append(number.index)
         if store != dtype:
             converted = meta(torch.Size([]), dtype)
             node = self._call(
@@ -264,8 +264,8 @@ class Builder:
         edit.drop_unused(graph)
         inputs = self._used(self._inputs)
         vectors = []
-        for dtype, (vector, places) in self._vectors.items():
-            used = tuple([places[i] for i in self._compact(vector, torch.Size([]), dtype)])
+        for dtype, (vector, indices) in self._vectors.items():
+            used = tuple([indices[i] for i in self._compact(vector, torch.Size([]), dtype)])
             if used:
                 vectors.append((_NUMPY[dtype], used))
         seeds = tuple(self._compact(self._keys, torch.Size([2]), torch.uint32))
@@ -317,10 +317,10 @@ def _refs(tree: Any) -> list[Ref]:
 
 def _stack_trace(state: State) -> str:
     """The user's line in the form of a traceback, as other passes read it."""
-    if state.place is None:
+    if state.location is None:
         return ""
-    code, line = state.place
-    text = describe.code_line(state.place)
+    code, line = state.location
+    text = describe.code_line(state.location)
     return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
 
 

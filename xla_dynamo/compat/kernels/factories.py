@@ -15,7 +15,7 @@ from xla_dynamo.compat.execution import dispatch, sync
 from xla_dynamo.compat.recording import shape_inference
 from xla_dynamo.compat.recording.pending import trace
 from xla_dynamo.compat.recording.trace import trace_of
-from xla_dynamo.compat.values.op_table import describe
+from xla_dynamo.compat.values.op_table import op_of
 from xla_dynamo.compat.values.torch_private import Key, is_excluded, wrapped
 from xla_dynamo.compat.values.values import Value, leaf_of, meta, tensor
 
@@ -93,7 +93,7 @@ def _copy_from(
 
 
 def _recorder(func: Any) -> Callable[..., Any]:
-    op = describe(func)
+    op = op_of(func)
 
     def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
         home = trace(kwargs.pop("device"))

@@ -1,9 +1,9 @@
 """In-place ops outside autograd: an optimizer's updates, running statistics.
 
 PyTorch's functionalization runs each in-place op a second time on meta tensors to check it; for a
-list of parameters in Python that is most of a step. Here the functional op is recorded at once and
-the tensor's leaf gets the new value. It applies where nothing is differentiated and the result has
-the tensor's own shape and dtype; everything else goes the usual way.
+list of parameters that is most of a step's time in Python. Here the functional op is recorded at
+once and the tensor's leaf gets the new value. That holds where nothing is differentiated and the
+result has the tensor's own shape and dtype; every other call is redispatched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from xla_dynamo.backend.decompositions.foreach import FOREACH
 from xla_dynamo.backend.lowering import operands
-from xla_dynamo.compat.values.op_table import Op, describe
+from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.values import Meta
 
 from .direct_update import Unfit, argument, compute, leaf_of, store
@@ -147,7 +147,7 @@ def _register(
     functional: Any,
     update: Any,
 ) -> str:
-    recorded = describe(functional)
+    recorded = op_of(functional)
     returns = len(op._schema.returns) > 0
     otherwise = inplace_kernel(op)
 

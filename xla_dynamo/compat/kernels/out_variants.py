@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.backend.lowering import operands
 from xla_dynamo.compat.recording.trace import two_devices
 from xla_dynamo.compat.values import functionalization, torch_private
-from xla_dynamo.compat.values.op_table import Op, describe
+from xla_dynamo.compat.values.op_table import Op, op_of
 
 from .direct_update import Unfit, argument, compute, leaf_of, store
 from .redispatch import redispatch
@@ -82,7 +82,7 @@ def _factory(op: Any, functional: Any) -> Callable[..., Any]:
 
 def _kernel(op: Any, functional: Any) -> Callable[..., Any]:
     names = [each.name for each in op._schema.arguments if each.is_out]
-    recorded = describe(functional)
+    recorded = op_of(functional)
     adopts = op._schema.name.removeprefix("aten::") in _IN_DTYPE_OF_OUT
     simple = recorded.handler is None and torch.Tag.pointwise in functional.tags and len(names) == 1
 

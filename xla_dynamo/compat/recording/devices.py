@@ -1,4 +1,4 @@
-"""Numbers and names of the lazy devices, and the default one of each thread.
+"""The lazy devices: how many there are, their names, and each thread's default.
 
 torch.device("xla:0")  <->  "xla:0"  <->  "CPU:0", the name of the hardware
 """

@@ -1,8 +1,9 @@
-"""The strides that shape inference gives to results -> those that eager's kernels give.
+"""Strides of results as eager's kernels give them, where shape inference gives others.
 
-Numbers are 0-d tensors to eager's kernels, and results that these allocate as the first operand are
-in its order; PyTorch's inference takes all that has its elements in a row for row-major. Strides of
-dimensions of one move no element, but decide the order of a broadcast, and which views there are.
+Fake-tensor inference and eager's kernels disagree in two cases: a number beside a tensor, which the
+kernels take as a 0-d tensor, and results that are allocated like the first operand. Strides of
+dimensions of size one move no element, but decide the memory order of a broadcast, and which views
+are possible.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def of_masked(x: Leaf, indices: Sequence[Leaf | None], picked: Meta) -> Meta:
     (dim, mask), *others = [(n, index) for n, index in enumerate(indices) if index is not None]
     if of.strides is None or others:
         return picked
-    places = torch.empty(picked.shape[dim], dtype=torch.int64, device="meta")
-    given = blank(of), [None] * dim + [places] * mask.dim()
+    selected = torch.empty(picked.shape[dim], dtype=torch.int64, device="meta")
+    given = blank(of), [None] * dim + [selected] * mask.dim()
     return meta_of(eager_layout.mended(aten.index.Tensor, given, blank(picked)))
 
 

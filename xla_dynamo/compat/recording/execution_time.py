@@ -1,4 +1,4 @@
-"""Launches that return at once -> how long the device really worked on each.
+"""Measures how long the device works on each program, although launches return at once.
 
 A thread for each device waits for one result of every launch. A program counts from its launch, or
 from the end of the one before it, to the time when its result is there: the sum is never more than

@@ -1,4 +1,4 @@
-"""A fork after the device was used -> a clear error in the child at its first use of the device.
+"""Raises a clear error where a process uses the device that was forked from one that had used it.
 
 The child has the parent's client without its threads: using it would wait for ever. Locks are not
 this module's business: each module that has one makes it anew in the child (see its `install`).

@@ -1,7 +1,7 @@
-"""What the lazy device does -> counters and samples, by torch_xla's names.
+"""Counters and samples of what the lazy device does, by torch_xla's names.
 
-The core calls these for every upload and launch, so they only add up. What is counted for each op
-or tensor is derived from the launches when somebody asks (see reporting.metrics_report).
+Every upload and launch calls these, so they only add up. Counts of ops and tensors are derived from
+the launches when somebody asks for them (see reporting.metrics_report).
 """
 
 from __future__ import annotations

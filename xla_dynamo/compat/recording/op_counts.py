@@ -1,4 +1,4 @@
-"""How often each op was launched: torch_xla's counters "xla::add", from the paths of traces."""
+"""How often each op was launched (torch_xla's counters "xla::add"), from the traces launched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A recorded op -> the op, or the function, that stands for it in a trace's graph."""
+"""The op, or the function, by which a recorded op enters a trace's FX graph.
+
+An op with a number is a function of 0-d tensors, a view_copy op the view, a composite op a function
+whose trace has its parts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from xla_dynamo.backend.ops.barriers import rounded_to
 from xla_dynamo.compat.values import scalar_inputs
 
 aten = torch.ops.aten
-_HALVES = frozenset({torch.bfloat16, torch.float16})
+_REDUCED = frozenset({torch.bfloat16, torch.float16})
 _forms: dict[Any, Callable[..., Any]] = {}
 _plain: dict[Any, Any] = {}
 
@@ -80,24 +84,24 @@ def _in_op_precision(func: Any, form: Callable[..., Any]) -> Callable[..., Any]:
     def widened(x: Any, half: torch.dtype) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
-        if x.dtype in _HALVES:
+        if x.dtype in _REDUCED:
             return x.float()
         kept = func in scalar_inputs.UNROUNDED or x.dim() or x.is_complex() or x.dtype is torch.bool
         return x if kept else rounded_to(x, half)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        halves = [
+        reduced = [
             x.dtype
             for x in leaves
-            if isinstance(x, torch.Tensor) and x.dtype in _HALVES and x.dim()
+            if isinstance(x, torch.Tensor) and x.dtype in _REDUCED and x.dim()
         ]
-        if not halves:
+        if not reduced:
             return form(*args, **kwargs)
-        wide = [widened(x, halves[0]) for x in leaves]
+        wide = [widened(x, reduced[0]) for x in leaves]
         args, kwargs = pytree.tree_unflatten(wide, spec)
         result = form(*args, **kwargs)
-        return result.to(halves[0]) if result.dtype is torch.float32 else result
+        return result.to(reduced[0]) if result.dtype is torch.float32 else result
 
     return run
 

@@ -1,4 +1,4 @@
-"""Replicas in threads: what data_parallel.DataParallel's threads say to each other.
+"""Replicas in threads, as data_parallel.DataParallel starts them: how they average gradients.
 
 Each thread trains a copy of the model on a device of its own; before an optimizer step the copies
 average their gradients, through the CPU.

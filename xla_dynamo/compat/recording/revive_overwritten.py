@@ -1,6 +1,7 @@
-"""An op that gives every element of its target a new value -> the same for a failed target.
+"""Lets an op that overwrites its whole target revive a target whose computation failed.
 
-Functionalization hands the old value to the op; a tensor that has none becomes good by it.
+Functionalization hands the old value to such an op (zero_, fill_, normal_, ...), which ignores it.
+Where the old value failed, the op gets an uninitialised tensor instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An op's signature (metas and static arguments) -> the metas of its results.
+"""Shapes, dtypes and strides of an op's results, from its signature: metas and static arguments.
 
-PyTorch's own fake tensors infer shapes and dtypes, once for each signature. What they cannot tell
+PyTorch's own fake tensors infer them, once for each signature. An op whose results they cannot tell
 (shapes that depend on values, ops without a meta kernel) is computed at once on the CPU.
 """
 

@@ -1,11 +1,11 @@
 """The ops recorded on one device since its last barrier: a path in a trie of ops.
 
 A trace is the sequence of ops that a training step, say, issues. All traces of a device share a
-trie: each edge is an op with its arguments (values by number, see `Ref`), each `State` what has
-been recorded so far. A step that repeats walks known states: output shapes are known, no node is
-built, nothing is hashed, and the last state knows its executables. A new op adds a state.
+trie: each edge is an op with its arguments (values by index, see `Ref`), each `State` what has been
+recorded so far. A step that repeats walks known states: output shapes are known, no node is built,
+nothing is hashed, and the last state knows its executables. A new op adds a state.
 
-Numbers that change from step to step are not part of the path: they are inputs (see scalars).
+Numbers that change from step to step are inputs, and no part of the path (see scalar_inputs).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
 from xla_dynamo.compat.values import torch_private, values
-from xla_dynamo.compat.values.op_table import Op, describe
+from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.scalar_inputs import FILLS, LARGE
-from xla_dynamo.compat.values.source_location import user_place
+from xla_dynamo.compat.values.source_location import user_location
 from xla_dynamo.compat.values.trie import (
     FALSE,
     FLOAT,
@@ -41,8 +41,8 @@ from .revive_overwritten import without_failed
 
 _wrapper = torch_private.wrapper_subclass
 _results: list[Ref] = [Ref(i, None) for i in range(4096)]
-_EMPTY = describe(torch.ops.aten.zeros.default)
-RESTRIDE = describe(torch.ops.aten._reshape_alias_copy.default)
+_EMPTY = op_of(torch.ops.aten.zeros.default)
+RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
 _STATES = 300_000
 
@@ -333,7 +333,7 @@ class Trace:
 
     def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
         parent = self.state
-        state = State(parent, key, positional, scalars, outputs, user_place())
+        state = State(parent, key, positional, scalars, outputs, user_location())
         if parent.first is None:
             parent.first_key, parent.first = list(key), state
         elif self.diverged is None:
@@ -345,14 +345,14 @@ class Trace:
     def _described(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         """A key that depends on metas instead of names: equal for ops of the same signature."""
 
-        def describe_(item: Any) -> Any:
+        def signature_of(item: Any) -> Any:
             if type(item) is Ref:
                 return item.meta or self.values[item.index].meta
             if type(item) is tuple:
-                return tuple([describe_(part) for part in item])
+                return tuple([signature_of(part) for part in item])
             return item
 
-        return tuple([describe_(item) for item in key])
+        return tuple([signature_of(item) for item in key])
 
     def _leaves(self, outputs: Outputs) -> Any:
         if outputs is None:

@@ -1,4 +1,4 @@
-"""torch_xla's debugging variables -> text on stderr or in files, at each compile, launch and step.
+"""torch_xla's debugging variables: text on stderr or in files at each compile, launch and step.
 
 PT_XLA_DEBUG, PT_XLA_DEBUG_LEVEL, PT_XLA_DEBUG_FILE; XLA_SAVE_TENSORS_FILE, XLA_SAVE_TENSORS_FMT;
 XLA_METRICS_FILE. Nothing is registered, and so nothing costs, where none of them is set.
@@ -21,7 +21,7 @@ import torch
 from xla_dynamo.backend import metrics as backend_metrics
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution import program_cache, settings, sync
-from xla_dynamo.compat.values.source_location import Place
+from xla_dynamo.compat.values.source_location import Location
 
 from . import ir, ir_text, metrics_report
 
@@ -211,9 +211,9 @@ def _is_users(file: str) -> bool:
     return not file.startswith((_TORCH, _IMPORT))
 
 
-def _stack() -> list[Place]:
+def _stack() -> list[Location]:
     """The lines that are being run, innermost first: frames would keep tensors alive."""
-    found: list[Place] = []
+    found: list[Location] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         found.append((frame.f_code, frame.f_lineno))

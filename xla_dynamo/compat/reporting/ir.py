@@ -1,4 +1,4 @@
-"""The ops of a pending trace -> nodes of a graph, and those as torch_xla prints them."""
+"""The ops of a pending trace as a list of IR nodes, and that list as torch_xla prints it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.recording.trace import Trace
-from xla_dynamo.compat.values.source_location import Place
+from xla_dynamo.compat.values.source_location import Location
 from xla_dynamo.compat.values.trie import Number, State, metas_in
 from xla_dynamo.compat.values.values import Meta, Ref, meta
 
@@ -49,7 +49,7 @@ class IrNode:
     shapes: tuple[Meta, ...]
     operands: tuple[tuple[int, int], ...]
     static: tuple[str, ...]
-    place: Place | None
+    location: Location | None
     roots: tuple[int, ...]
 
 
@@ -68,19 +68,19 @@ def nodes(trace: Trace, wanted: Sequence[int]) -> list[IrNode]:
     made: list[IrNode] = []
     known: dict[Any, tuple[int, int]] = {}
 
-    def leaf(key: Any, op: str, of: Meta, place: Place | None) -> tuple[int, int]:
+    def leaf(key: Any, op: str, of: Meta, location: Location | None) -> tuple[int, int]:
         if key not in known:
-            made.append(IrNode(op, (of,), (), (), place, ()))
+            made.append(IrNode(op, (of,), (), (), location, ()))
             known[key] = len(made) - 1, 0
         return known[key]
 
-    def operand(item: Ref | Number, place: Place | None) -> tuple[int, int]:
+    def operand(item: Ref | Number, location: Location | None) -> tuple[int, int]:
         if type(item) is Number:
             of = meta(torch.Size([]), _PYTHON.get(item.dtype, item.dtype))  # type: ignore[arg-type]
-            return leaf(("number", item.index), "xla::device_data", of, place)
+            return leaf(("number", item.index), "xla::device_data", of, location)
         assert isinstance(item, Ref)
         if item.meta is not None:
-            return leaf(item, "xla::device_data", item.meta, place)
+            return leaf(item, "xla::device_data", item.meta, location)
         return known[item.index]
 
     first = 0
@@ -90,10 +90,10 @@ def nodes(trace: Trace, wanted: Sequence[int]) -> list[IrNode]:
         first += len(metas)
         if state not in needed:
             continue
-        operands = tuple(operand(item, state.place) for item in _operands(state))
+        operands = tuple(operand(item, state.location) for item in _operands(state))
         roots = tuple(wanted.index(i) for i in numbers if i in wanted)
         op = state.op.func._schema.name
-        made.append(IrNode(op, metas, operands, _static(state), state.place, roots))
+        made.append(IrNode(op, metas, operands, _static(state), state.location, roots))
         known.update({i: (len(made) - 1, k) for k, i in enumerate(numbers)})
     return made
 
@@ -154,8 +154,8 @@ def print_nodes(listed: Sequence[IrNode]) -> str:
         if len(node.shapes) > 1:
             parts.append(f"num_outputs={len(node.shapes)}")
         parts += node.static
-        if ir_debug() and node.place is not None:
-            code, line = node.place
+        if ir_debug() and node.location is not None:
+            code, line = node.location
             file = os.path.basename(code.co_filename)
             parts.append(f"location={code.co_name}@{file}:{line}")
         parts.append(f"xla_shape={shapes(node)}")

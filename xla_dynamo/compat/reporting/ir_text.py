@@ -1,4 +1,4 @@
-"""What is pending for some tensors -> text: torch_xla's IR and dot, StableHLO, HLO.
+"""The pending computation of some tensors as text: torch_xla's IR and dot, StableHLO, HLO.
 
 Nothing is compiled or launched. A tensor that is computed already has nothing pending.
 """

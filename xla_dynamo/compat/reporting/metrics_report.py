@@ -1,8 +1,8 @@
-"""Counters and samples of the lazy device -> torch_xla's report, line for line.
+"""torch_xla's metrics report, line for line, from the counters and samples of the lazy device.
 
 Order: metrics and counters of what PyTorch sees, then those of the device's runtime, each
-alphabetical. Counters of ops (`xla::add`) come from the traces that were launched and from what is
-pending now.
+alphabetical. Counters of ops (`xla::add`) come from the traces that were launched and from those
+that are pending now.
 """
 
 from __future__ import annotations

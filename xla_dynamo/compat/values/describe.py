@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .source_location import Place
+from .source_location import Location
 from .trie import Number, State, metas_in
 from .values import Ref
 
@@ -24,21 +24,21 @@ def op_name(func: Any) -> str:
 
 def op_at(state: State) -> str:
     """The op of a state, and the line that first recorded it."""
-    return f"{op_name(state.op.func)} at {where(state.place)}"
+    return f"{op_name(state.op.func)} at {where(state.location)}"
 
 
-def where(place: Place | None) -> str:
+def where(location: Location | None) -> str:
     """file:line (code)."""
-    if place is None:
+    if location is None:
         return "(no source line)"
-    code, line = place
-    text = code_line(place)
+    code, line = location
+    text = code_line(location)
     return f"{code.co_filename}:{line}" + (f" ({text})" if text else "")
 
 
-def code_line(place: Place) -> str:
+def code_line(location: Location) -> str:
     """The text of the line."""
-    return linecache.getline(place[0].co_filename, place[1]).strip()
+    return linecache.getline(location[0].co_filename, location[1]).strip()
 
 
 def show(argument: Any) -> str:

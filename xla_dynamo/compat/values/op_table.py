@@ -1,6 +1,7 @@
-"""aten op -> what recording it takes: one `Op` for each overload, made at first sight.
+"""The table of aten ops: one `Op` for each overload, made when the overload is first seen.
 
-The table of handlers is filled by the modules that define them; an op without one is recorded.
+An op that has a handler, which the module that defines it registers, is passed to the handler; any
+other is recorded.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def handles(*funcs: Any) -> Callable[[Handler], Handler]:
     return register
 
 
-def describe(func: Any) -> Op:
+def op_of(func: Any) -> Op:
     """The `Op` of an overload."""
     found = OPS.get(id(func))
     if found is None:

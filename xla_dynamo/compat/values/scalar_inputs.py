@@ -1,8 +1,8 @@
-"""Python numbers that are inputs of a trace, and how ops take them as 0-d tensors.
+"""Python numbers as inputs of the program: ops that take a number, as functions of 0-d tensors.
 
 A learning rate, Adam's step size or a loss scale changes from step to step. Were it a constant of
-the program, every step would compile. Here each such number gets a place of its own among the
-trace's inputs (two numbers that happen to be equal get two places).
+the program, every step would compile. Here each such number is an input of its own (two numbers
+that happen to be equal are two inputs).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def _scaled(y: Any, alpha: Any) -> Any:
 
 
 def _addcmul(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
-    return aten.add.Tensor(x, aten.mul.Tensor(_scaled(y, _whole(value, x, y, z)), z))
+    return aten.add.Tensor(x, aten.mul.Tensor(_scaled(y, _as_integer(value, x, y, z)), z))
 
 
-def _whole(number: Any, *tensors: Any) -> Any:
+def _as_integer(number: Any, *tensors: Any) -> Any:
     """A fraction has no place in an op on integers."""
     if isinstance(number, int) or any(t.is_floating_point() or t.is_complex() for t in tensors):
         return number

@@ -1,4 +1,4 @@
-"""Where in the user's program an op comes from."""
+"""The line of the user's program that calls an op: the innermost one outside PyTorch and compat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import CodeType
 import torch
 
 # A code object and the line in it.
-Place = tuple[CodeType, int]
+Location = tuple[CodeType, int]
 
 _LIBRARY = (os.path.dirname(torch.__file__) + os.sep, str(Path(__file__).parents[1]) + os.sep)
 
@@ -21,7 +21,7 @@ def _is_library(file: str) -> bool:
     return file.startswith(_LIBRARY)
 
 
-def user_place() -> Place | None:
+def user_location() -> Location | None:
     """The innermost line outside PyTorch and this package."""
     frame = sys._getframe(1)
     while frame is not None:

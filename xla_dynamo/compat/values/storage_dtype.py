@@ -1,9 +1,9 @@
-"""The dtype that a tensor reports -> the dtype in which it is stored on the device.
+"""The dtype in which tensors are stored on the device, by torch_xla's environment variables.
 
-torch_xla's switches: XLA_USE_BF16 stores float32 and float64 as bfloat16, XLA_DOWNCAST_BF16 stores
-float32 as bfloat16 and float64 as float32 (and the same with 16-bit IEEE floats for XLA_USE_FP16,
-XLA_USE_F16 and XLA_DOWNCAST_FP16), XLA_USE_32BIT_LONG stores int64 as int32. Tensors go on
-reporting their PyTorch dtype, and have it again once they are back on the CPU.
+XLA_USE_BF16 stores float32 and float64 as bfloat16; XLA_DOWNCAST_BF16 stores float32 as bfloat16
+and float64 as float32. XLA_USE_FP16, XLA_USE_F16 and XLA_DOWNCAST_FP16 do the same with float16.
+XLA_USE_32BIT_LONG stores int64 as int32. Tensors go on reporting their PyTorch dtype, and have it
+again once they are back on the CPU.
 """
 
 from __future__ import annotations

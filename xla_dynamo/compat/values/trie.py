@@ -1,7 +1,8 @@
-"""The trie of ops that traces walk: states, and what stands for arguments on its edges.
+"""The trie of ops that all traces of a device share.
 
-An edge is the key of an op: the op, then for each argument the `Ref` of a value, a `Token`, or the
-argument itself where it is its own best name (ints, strings, dtypes; lists are tuples).
+A node is a `State`: what has been recorded so far. An edge is the key of an op: the op, then for
+each argument the `Ref` of a value, a `Token`, or the argument itself where it is hashable and equal
+only to itself (ints, strings, dtypes; lists are tuples).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from xla_dynamo.bounded import Bounded
 
 from .op_table import Op
-from .source_location import Place
+from .source_location import Location
 from .values import Meta, Ref
 
 # What an op gives: a Meta for a tensor, None, or a list or tuple of those.
@@ -40,13 +41,21 @@ class State:
     key: the edge that leads here: the op and what stands for its arguments, of which the first
         `positional` are not named.
     scalars: how many numbers the trace had collected before this op.
-    place: the user's line that first recorded it.
+    location: the user's line that first recorded it.
     programs: what runs the trace that ends here, by which results live and inputs die.
     """
 
     __slots__ = (
-        "children", "first", "first_key", "key", "outputs", "parent", "place", "positional",
-        "programs", "scalars",
+        "children",
+        "first",
+        "first_key",
+        "key",
+        "location",
+        "outputs",
+        "parent",
+        "positional",
+        "programs",
+        "scalars",
     )  # fmt: skip
 
     def __init__(
@@ -56,14 +65,14 @@ class State:
         positional: int,
         scalars: int,
         outputs: Outputs,
-        place: Place | None,
+        location: Location | None,
     ) -> None:
         self.parent = parent
         self.key = key
         self.positional = positional
         self.scalars = scalars
         self.outputs = outputs
-        self.place = place
+        self.location = location
         self.first_key: Any = None  # most states have one child: compare before hashing
         self.first: State | None = None
         self.children: dict[Any, State] = {}
@@ -83,13 +92,13 @@ class State:
         return self._arguments()[1]
 
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        places = itertools.count(self.scalars)
+        indices = itertools.count(self.scalars)
 
         def value_of(item: Any) -> Any:
             if type(item) is tuple:
                 return [value_of(part) for part in item]
             if type(item) is Token:
-                return Number(next(places), item.value) if item.number else item.value
+                return Number(next(indices), item.value) if item.number else item.value
             return item
 
         split = 1 + self.positional

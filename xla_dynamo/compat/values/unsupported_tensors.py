@@ -1,4 +1,4 @@
-"""A tensor of a form that XLA has not (sparse, quantized) -> an error that says so, and where.
+"""Tensors that XLA cannot hold (sparse, quantized): the error that says so, with the user's line.
 
 XLA's arrays are dense, and of the dtypes that backend.lowering.dtypes lists.
 """
@@ -13,7 +13,7 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.errors import UnsupportedOp
 
 from . import describe
-from .source_location import user_place
+from .source_location import user_location
 
 _SPARSE = (
     torch.sparse_coo,
@@ -30,13 +30,13 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def refuse(layout: torch.layout, dtype: torch.dtype, func: Any = None) -> UnsupportedOp:
-    """The error for a tensor of such a form, which `func` gives, or a user wants on a device."""
+    """The error for a tensor of this layout and dtype: a result of `func`, or moved by the user."""
     kind = str(dtype if layout is torch.strided else layout).removeprefix("torch.")
     whose = "" if func is None else f"{describe.op_name(func)}: "
     why = "XLA has no such dtype" if layout is torch.strided else "XLA's arrays are dense"
     return UnsupportedOp(
         f"{whose}a {kind} tensor cannot be on an xla device: {why}. {_remedy(layout)} "
-        f"(at {describe.where(user_place())})"
+        f"(at {describe.where(user_location())})"
     )
 
 

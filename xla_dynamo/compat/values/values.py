@@ -2,7 +2,7 @@
 
     torch.Tensor (plain, what users hold) -> functional wrapper (C++) -> Leaf -> Value -> array
 
-`Leaf` is the tensor subclass that PyTorch's functionalization wraps; all it has is its `Value`.
+`Leaf` is the tensor subclass inside PyTorch's functional wrapper; all it has is its `Value`.
 """
 
 from __future__ import annotations
