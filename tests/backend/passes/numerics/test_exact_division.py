@@ -16,6 +16,7 @@ import xla_dynamo.compat  # registers the device xla
 WHOLE: dict[str, Callable[[Tensor], Tensor]] = {
     "by a number": lambda x: x / 49,
     "by a filled tensor": lambda x: x / torch.full_like(x, 49),
+    "by a negated filled tensor": lambda x: x / -torch.full_like(x, 49),
     "by filled columns": lambda x: x / torch.full((2, 1), 49.0, dtype=x.dtype, device=x.device),
     "by a tensor of one element": lambda x: x / x[:1].abs().amin(),
     "by one without dimensions, of another dtype": lambda x: x / torch.tensor(49).to(x.device),

@@ -1,53 +1,45 @@
-"""Steps that XLA merges into one of other numbers -> the same, with a barrier between them.
+"""Optimization barriers where XLA's algebraic simplifier would change the result of float ops.
 
-XLA treats floats as if they were real numbers. Of (x + a) + b it makes x + (a + b): who rounds by
-adding a large constant and taking it away again gets x back. x * (a * b) of two constants is nan
-where their product overflows, and log(x ** y), as y * log(|x|), a number where x ** y is negative.
-x + zeros is x for it, and -0.0 where x is: here it is x + 0, which has a rule.
-What differs in the last digits alone, or is finite where eager overflows, is left to XLA.
+XLA treats floats as if they were real numbers:
 
-Importing this module registers an op for the barrier; lowering/rules/primitives.py lowers it.
+- (x + a) + b becomes x + (a + b): adding a large constant and subtracting it again rounds nothing.
+- (x * a) * b becomes x * (a * b), which is nan where the product of the constants overflows.
+- log(x ** y) becomes y * log(|x|), a number where x ** y is negative.
+- x + zeros becomes x, which keeps -0.0: it is rewritten to x + 0, which has a rule of ours.
+
+Rewrites that change only the last digits, or that give a finite result where eager overflows, are
+allowed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo.backend.graph.constants import base, constant
 from xla_dynamo.backend.graph.edit import call
-from xla_dynamo.backend.graph.fx import is_inexact, is_view
+from xla_dynamo.backend.graph.fx import is_inexact
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 BARRIER = torch.ops.xla_dynamo.optimization_barrier.default
 
-# Ops of a tensor and a number. XLA adds the numbers of neighbours up, or multiplies them.
+# Ops of a tensor and a constant. XLA adds or multiplies the constants of two in a row.
 _SUMS = frozenset(
     op for packet in (aten.add, aten.sub, aten.rsub) for op in (packet.Tensor, packet.Scalar)
 )
 QUOTIENTS = frozenset({aten.div.Tensor, aten.div.Scalar})
 _PRODUCTS = frozenset({aten.mul.Tensor, aten.mul.Scalar}) | QUOTIENTS
-_STEPS = _SUMS | _PRODUCTS
-# A constant of the graph -> where its number stands.
-_FILLED: dict[Any, int] = {
-    aten.full.default: 1,
-    aten.full_like.default: 1,
-    aten.scalar_tensor.default: 0,
-}
-_ZEROS = frozenset({aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default})
 _POWERS = frozenset({aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar})
-_ROOTS = frozenset({aten.rsqrt.default})  # the log of -inf, at -0.0, is nan
-_EXPONENTIALS = frozenset({aten.exp.default, aten.exp2.default})
-# An op -> those of whose results it must not be merged with.
+# An op: the ops whose results it must not be merged with.
 _PAIRS: dict[Any, frozenset[Any]] = {
-    aten.log.default: _ROOTS | _POWERS,
-    **dict.fromkeys(_POWERS, _EXPONENTIALS),  # exp(x * y) is nan for an infinite x and y = 0
+    aten.log.default: _POWERS | {aten.rsqrt.default},  # rsqrt(-0.0) is -inf, whose log is nan
+    # exp(x * y) is nan for an infinite x and y = 0
+    **dict.fromkeys(_POWERS, frozenset({aten.exp.default, aten.exp2.default})),
 }
-_TRANSPARENT = frozenset({aten.neg.default, aten.clone.default})
 # Products of a few factors within these bounds neither overflow nor vanish.
 _LEAST, _MOST = 2.0**-24, 2.0**24
 
@@ -56,7 +48,7 @@ def forbid_reassociation(graph: Graph, context: Context) -> bool:
     """Put barriers into `graph`, in place."""
     changed = False
     for node in graph.nodes:
-        changed |= _add_number_zero(graph, node)
+        changed |= _add_literal_zero(graph, node)
         operand = _mergeable(node)
         if operand is not None:
             with graph.inserting_before(node):
@@ -66,15 +58,15 @@ def forbid_reassociation(graph: Graph, context: Context) -> bool:
     return changed
 
 
-def _add_number_zero(graph: Graph, node: Node) -> bool:
-    """Add the number 0 in the place of zeros that `graph` makes."""
+def _add_literal_zero(graph: Graph, node: Node) -> bool:
+    """Rewrite x + zeros to x + 0, converted and expanded to the shape and dtype of the sum."""
     if node.target is not aten.add.Tensor or node.kwargs:
         return False
     out = node.meta["val"]
     if not is_inexact(out):
         return False
     for x, zeros in (node.args, node.args[::-1]):
-        if isinstance(x, Node) and isinstance(zeros, Node) and _is_of_zeros(zeros):
+        if isinstance(x, Node) and isinstance(zeros, Node) and _is_positive_zero(constant(zeros)):
             break
     else:
         return False
@@ -87,35 +79,34 @@ def _add_number_zero(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _is_of_zeros(node: Node) -> bool:
-    """Whether every number is known to be 0, and no -0.0."""
-    number = constant(node)
-    if number != 0 or origin(node, {aten.clone.default}).target is aten.neg.default:
+def _is_positive_zero(value: complex | None) -> bool:
+    if value is None or value != 0:
         return False
-    return isinstance(number, complex) or math.copysign(1, number) > 0
+    return all(math.copysign(1, part) > 0 for part in (value.real, value.imag))
 
 
 def _mergeable(node: Node) -> Node | None:
-    """The operand whose computation XLA would merge with `node`, to other numbers."""
+    """The operand that XLA would merge with `node`, with another result."""
     inner = _PAIRS.get(node.target)
     if inner:
         operand = node.args[0]
-        return operand if isinstance(operand, Node) and origin(operand).target in inner else None
+        return operand if isinstance(operand, Node) and base(operand).target in inner else None
     step = _step(node)
     if step is None:
         return None
     operand, size = step
-    source = origin(operand)
+    source = base(operand)
     before = _step(source)
     if before is None or (node.target in _SUMS) != (source.target in _SUMS):
         return None
-    shows = _cancel if node.target in _SUMS else _exceed
-    return operand if shows(before[1], size) else None
+    differs = _cancel if node.target in _SUMS else _overflow
+    return operand if differs(before[1], size) else None
 
 
 def _step(node: Node) -> tuple[Node, float] | None:
-    """Operand and magnitude of the constant, if `node` is a sum or a product of floats with one."""
-    if node.target not in _STEPS or len(node.args) < 2 or not is_inexact(node.meta["val"]):
+    """The operand, and the constant's magnitude, of a float sum or product with a constant."""
+    is_step = node.target in _SUMS or node.target in _PRODUCTS
+    if not is_step or len(node.args) < 2 or not is_inexact(node.meta["val"]):
         return None
     first, second = (constant(operand) for operand in node.args[:2])
     if first is None and second is not None:
@@ -130,30 +121,9 @@ def _cancel(first: float, second: float) -> bool:
     return abs(first - second) <= max(first, second) / 2 > 0
 
 
-def _exceed(first: float, second: float) -> bool:
+def _overflow(first: float, second: float) -> bool:
+    """Whether the product of two constants may overflow or vanish."""
     return not all(size == 0 or _LEAST <= size <= _MOST for size in (first, second))
-
-
-def constant(operand: Any) -> Any:
-    """The number that an operand is, or is filled with."""
-    if not isinstance(operand, Node):
-        return operand
-    source = origin(operand)
-    if source.target in _ZEROS:
-        return 0
-    place = _FILLED.get(source.target)
-    number = None if place is None else source.args[place]
-    return None if isinstance(number, Node) else number
-
-
-def origin(node: Node, through: Container[Any] = _TRANSPARENT) -> Node:
-    """What `node` is a view of, but for its sign: XLA moves constants past both."""
-    while node.op == "call_function" and (node.target in through or is_view(node)):
-        source = node.args[0] if node.args else None
-        if not isinstance(source, Node):
-            break
-        node = source
-    return node
 
 
 def _as_node(operand: Any) -> Node:
