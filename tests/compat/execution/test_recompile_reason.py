@@ -97,8 +97,20 @@ def test_another_op(reason: Callable[[], str]) -> None:
         y = op(x.exp())
         xm.mark_step()
     assert y.shape == (3,)
+    assert reason().startswith("aten.relu became aten.sigmoid at ")
+    assert reason().count(__file__) == 1
+
+
+def test_another_op_at_another_line(reason: Callable[[], str]) -> None:
+    x = on_device(3)
+    y = torch.relu(x.exp())
+    xm.mark_step()
+    y = torch.sigmoid(x.exp())
+    xm.mark_step()
+    assert y.shape == (3,)
     assert reason().startswith("aten.relu at ")
     assert "became aten.sigmoid at" in reason()
+    assert reason().count(__file__) == 2
 
 
 def test_another_operand(reason: Callable[[], str]) -> None:

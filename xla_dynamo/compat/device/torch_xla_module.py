@@ -103,5 +103,5 @@ def _is_in_bad_fork() -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """What torch.autocast("xla") may compute in."""
+    """The dtypes of torch.autocast("xla")."""
     return [torch.bfloat16, torch.float16]

@@ -57,7 +57,7 @@ def _trace(args: Any, kwargs: Any) -> Trace:
     return trace
 
 
-# What takes CPU tensors on every device: indices, lengths.
+# Ops that take CPU tensors (indices, lengths) beside tensors of any device.
 _FROM_HOST = frozenset(
     {
         aten._ctc_loss.Tensor,

@@ -31,7 +31,7 @@ class OnDevice:
         self._record = record
 
     def take(self, op: Op, args: Any, kwargs: Any) -> Any:
-        """What `op` gives, or NotImplemented for an op that has no steps."""
+        """The result of `op`; NotImplemented if its shape does not depend on data."""
         how = PADDED.get(op.func)
         if how is None:
             return NotImplemented

@@ -26,7 +26,7 @@ _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 
 @dataclass(frozen=True)
 class Lost:
-    """What a pending trace cannot compute: ops, and by number the values they would have given."""
+    """The ops that a pending trace cannot compute, and their values, by index."""
 
     states: frozenset[State] = frozenset()
     values: Mapping[int, Failure] = field(default_factory=dict)
@@ -36,9 +36,9 @@ NOTHING = Lost()
 
 
 def lost_by(error: Exception, trace: Trace, live: Sequence[int], lost: Lost) -> Lost | None:
-    """What is lost, now that the program for `live`, which did without `lost`, raised `error`.
+    """`lost` and what `error` adds to it, which the program for `live` without `lost` raised.
 
-    None if that lies with no one op, or may go well another time.
+    None if no single op raised the error, or if another attempt may succeed.
     """
     culprit = error_origin.take(error)
     if culprit is None or out_of_memory.lacks_memory(error):

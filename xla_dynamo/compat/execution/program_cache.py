@@ -34,7 +34,7 @@ Run = Callable[[list[Array]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class Program:
-    """What runs a trace.
+    """The compiled program of a trace.
 
     run: arrays of the used inputs, then of scalars and seeds -> arrays of the live values; gone
         where as many others as `_runs` keeps were compiled since.

@@ -28,7 +28,10 @@ from . import settings
 
 @dataclass(frozen=True)
 class Difference:
-    """What is new in a trace. kind: a key of `_ADVICE`, or "first" if there was none like it."""
+    """How a trace differs from those before it.
+
+    kind: a key of `_ADVICE`, or "first" if there was none like it.
+    """
 
     kind: str
     text: str
@@ -70,7 +73,7 @@ def compile_options() -> options.Options:
 
 
 def reason(trace: Trace) -> str:
-    """What is new in what a trace has recorded so far."""
+    """How the ops recorded so far differ from the traces before."""
     return differs(trace, None).text
 
 
@@ -120,7 +123,9 @@ def _most_like(new: State, others: Sequence[State]) -> State | None:
 def difference(old: State, new: State, path: Sequence[State]) -> Difference:
     """How the op of `new`, the last of `path`, differs from that of `old`."""
     if old.op is not new.op:
-        return Difference("op", f"{op_at(old)} became {op_at(new)}")
+        same_line = old.location == new.location
+        before = op_name(old.op.func) if same_line else op_at(old)
+        return Difference("op", f"{before} became {op_at(new)}")
     for name, before, after in _pairs(old, new):
         if type(before) is Ref and type(after) is Ref:
             return _operand(name, before, after, new, path)
@@ -161,7 +166,7 @@ def _operand(name: str, before: Ref, after: Ref, new: State, path: Sequence[Stat
 
 
 def _dimension(before: Any, after: Any) -> str:
-    """Which element of two lists of numbers differs, if it is one."""
+    """The element in which two lists of numbers differ, if it is one; else ""."""
     if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
         return ""
     changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]

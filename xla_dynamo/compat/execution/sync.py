@@ -35,7 +35,7 @@ def _references(values: list[Value]) -> list[int]:
 
 _Numbers = tuple[int, ...]
 
-# What `_references` says of a value that only its list holds.
+# The count that `_references` gives for a value that only its list holds.
 _HELD = _references([Value.__new__(Value)])[0]
 
 
@@ -119,7 +119,7 @@ def _attempt(
 
 
 def alive(trace: Trace) -> tuple[int, ...]:
-    """Which pending values someone holds."""
+    """The pending values that are referenced from outside, by index."""
     return tuple([i for i, n in enumerate(_references(trace.values)) if n > _HELD])
 
 

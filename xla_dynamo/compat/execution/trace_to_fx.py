@@ -230,7 +230,7 @@ class Builder:
         return [self._as_stored(r, m, stack_trace) for r, m in zip(result[0], listed, strict=True)]
 
     def _as_stored(self, node: Any, output: Any, stack_trace: str) -> Any:
-        """What a decomposition gave, in the dtype in which the value is stored."""
+        """The result of a decomposition, in the dtype in which the value is stored."""
         if not isinstance(node, Node) or type(output) is not Meta:
             return node
         dtype = stored(output.dtype)

@@ -107,7 +107,7 @@ def _memory_order(base: torch.Tensor) -> list[int] | None:
 
 # Views of all elements in their order, by the start of their names.
 _IN_ORDER = ("_reshape", "_unsafe_view", "alias", "detach", "lift", "squeeze", "unsqueeze", "view")
-# Those and the views that reorder dimensions.
+# The same, and views that reorder dimensions.
 _DENSE = (*_IN_ORDER, "permute", "t_", "transpose")
 # Views that begin where their base begins.
 _SAME_START = (*_DENSE, "expand")

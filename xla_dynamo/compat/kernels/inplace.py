@@ -59,7 +59,7 @@ _NAMES = [
     "zero",
 ]
 
-# Whose functional functional has another overload name.
+# In-place ops whose functional form has another overload name.
 _OTHER_NAMES = {
     aten.pow_.Scalar: aten.pow.Tensor_Scalar,
     aten.pow_.Tensor: aten.pow.Tensor_Tensor,

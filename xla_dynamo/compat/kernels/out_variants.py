@@ -132,7 +132,7 @@ def _stored(op: Op, out: torch.Tensor, args: Any, kwargs: Any) -> bool:
 
 
 def _results(functional: Any, args: Any, kwargs: Any) -> Sequence[torch.Tensor]:
-    """What an op gives outside autocast, which does not know ops with out=."""
+    """The results of an op without autocast, which has no casts for ops with out=."""
     if torch.is_autocast_enabled("xla"):
         with torch.autocast("xla", enabled=False):
             made = functional(*args, **kwargs)

@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def on_demand(package: str) -> Callable[[str], ModuleType]:
-    """What a package's `__getattr__` is: its submodules."""
+    """A `__getattr__` for a package: its submodules."""
 
     def find(name: str) -> ModuleType:
         full = f"{package}.{name}"

@@ -37,7 +37,7 @@ def devices() -> list[torch.device]:
 
 
 def hardware() -> str:
-    """What the devices are: "CPU", "TPU", "CUDA", ..."""
+    """The kind of hardware: "CPU", "TPU", "CUDA", ..."""
     platform = pjrt.default_platform()
     return _HARDWARE.get(platform, platform.upper())
 

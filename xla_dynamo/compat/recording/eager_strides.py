@@ -21,8 +21,8 @@ from xla_dynamo.compat.values.values import Leaf, Meta, blank, meta_of
 
 aten = torch.ops.aten
 
-# Whose inference makes rows of what eager has in its operand's order, or the reverse.
-_ASKED = frozenset(
+# Ops whose inferred result is row-major where eager keeps the operand's order, or the reverse.
+_WRONG_ORDER = frozenset(
     {
         aten.native_dropout_backward.default,
         aten.nll_loss2d_forward.default,
@@ -30,8 +30,8 @@ _ASKED = frozenset(
         aten.replication_pad3d.default,
     }
 )
-# Elements of tensors, above which eager's kernel is not asked.
-_FEW = 2**18
+# Eager's kernel is not run for tensors with more elements.
+_MAX_ELEMENTS = 2**18
 
 
 def mended(op: Op, args: Any, kwargs: Any, metas: Any) -> Any:
@@ -42,13 +42,13 @@ def mended(op: Op, args: Any, kwargs: Any, metas: Any) -> Any:
     if not _in_question(op, given):
         return metas
     inferred, structure = pytree.tree_flatten(metas)
-    if any(of.shape.numel() > _FEW for of in (*given, *inferred) if type(of) is Meta):
+    if any(of.shape.numel() > _MAX_ELEMENTS for of in (*given, *inferred) if type(of) is Meta):
         return metas
     for number in (0, 1):
         try:
             made = pytree.tree_leaves(eager(op, args, kwargs, number))
         except Exception:
-            continue  # integers are not divided by zero, nor are all places those of an element
+            continue  # zeros may be no divisors, and ones no valid indices
         both = zip(inferred, made, strict=True)
         return pytree.tree_unflatten([_restrided(*pair) for pair in both], structure)
     return metas
@@ -66,9 +66,9 @@ def of_masked(x: Leaf, indices: Sequence[Leaf | None], picked: Meta) -> Meta:
 
 
 def _in_question(op: Op, given: list[Meta]) -> bool:
-    """Whether inference may be wrong for operands like these."""
+    """Whether shape inference may give other strides than eager for such operands."""
     row_major = all(of.strides is None for of in given)
-    if op.func in _ASKED:
+    if op.func in _WRONG_ORDER:
         return not row_major
     has_ones = any(1 in of.shape for of in given)
     return has_ones and (not row_major or op.func is aten.matmul.default)  # folded, and transposed
@@ -81,9 +81,9 @@ def _restrided(of: Any, made: Any) -> Any:
 
 
 def eager(op: Op, args: Any, kwargs: Any, number: int = 0) -> Any:
-    """What eager's kernel gives for tensors on the CPU of these shapes and strides.
+    """The results of eager's kernel for CPU tensors of these shapes and strides.
 
-    number: what their elements are.
+    number: the value of every element.
 
     Raises:
         What eager PyTorch raises, also for shapes that no memory holds.

@@ -20,7 +20,7 @@ from .execution_time import Watch
 from .op_counts import count_ops
 
 _SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
-_STATES = 4096  # of which launches are kept apart, before they are summed up
+_STATES = 4096  # states whose launches are counted one by one, before they are summed up
 
 
 class Metric:

@@ -32,7 +32,7 @@ class Replicas:
         _local.member = None
 
     def exchange(self, rank: int, item: Any) -> list[Any]:
-        """What every thread gives, by rank; waits for all of them.
+        """The items of all threads, by rank; waits for all of them.
 
         Raises:
             threading.BrokenBarrierError: another thread failed.

@@ -28,6 +28,6 @@ def set_state(index: int, state: int) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """What torch.manual_seed does to the lazy devices."""
+    """Seed every lazy device, as torch.manual_seed does."""
     for index in [*_states, 0]:
         set_state(index, seed)

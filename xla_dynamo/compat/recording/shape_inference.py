@@ -82,14 +82,14 @@ def fake(of: Meta) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=_KEPT)
 def like(of: Meta, dtype: torch.dtype | None = None, memory_format: Any = None) -> Meta:
-    """The meta of torch.empty_like of such a tensor, which is also that of its `.to()`."""
+    """The meta of torch.empty_like of such a tensor, and of its `.to()`."""
     if of.strides is None and memory_format is None:
         return meta(of.shape, dtype or of.dtype)
     return meta_of(torch.empty_like(blank(of), dtype=dtype, memory_format=memory_format))
 
 
 def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
-    """What `op` gives for arguments of this signature: metas in its structure, or `EAGER`.
+    """The results of `op` for arguments of this signature: metas in its structure, or `EAGER`.
 
     Raises:
         What eager PyTorch raises.
@@ -111,7 +111,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
     if operands.refusal(op.func, fake_args, fake_kwargs, mixes_floats=True) is not None:
         _raise_as_eager(op, args, kwargs)
-    # PyTorch has no shape inference for gradients of whole products, and a wrong one for some ops.
+    # PyTorch has no shape inference for the gradients of matmul, and a wrong one for some ops.
     function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or MENDED.get(op.func) or op.func
     try:
         result = view = _as_view(op, args, kwargs)
@@ -132,10 +132,10 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
 
 
 def _as_view(op: Op, args: Any, kwargs: Any) -> Any:
-    """What the view gives that PyTorch's functionalization makes a copy of, if `op` is one.
+    """The result of the view that functionalization has replaced by `op`, a view_copy; else None.
 
-    A copy is contiguous; the user's tensor is a view still, and has the strides of one. Those of
-    dimensions of one are eager's from its kernels for a device "meta", not from fake tensors.
+    A copy is contiguous; the user's tensor is still a view, and has a view's strides. They come
+    from eager's kernels for device "meta": fake tensors differ in dimensions of size one.
     """
     view = without_copy(op.func)
     if view is op.func:
@@ -152,7 +152,7 @@ def _on_meta(leaf: Any) -> Any:
 
 
 def _refuse_dtypes(op: Op, args: Any, kwargs: Any) -> None:
-    """Raise for a result whose dtype XLA has not: shape inference does not know quantized ones."""
+    """Raise for a dtype that XLA lacks: shape inference does not know quantized results."""
     for leaf in pytree.tree_leaves((list(args), dict(kwargs))):
         if isinstance(leaf, torch.dtype) and not dtypes.is_supported(leaf):
             raise unsupported_tensors.refuse(torch.strided, leaf, op.func)

@@ -60,7 +60,7 @@ class ForeignTensor(Exception):
 
 
 class Trace:
-    """What is pending on one device.
+    """The ops and values that are pending on one device.
 
     inputs: values of earlier traces that ops of this one use; values: what they compute;
     scalars, seeds: numbers and PRNG seeds that this trace takes as inputs, in order of use.
@@ -246,7 +246,7 @@ class Trace:
         return token
 
     def _token(self, argument: Any, numbers: bool) -> Any:
-        """What stands for any argument in a key."""
+        """The part of a key that stands for an argument."""
         kind = type(argument)
         if kind is Leaf:
             value = argument.value
@@ -391,7 +391,7 @@ def trace_of(value: Value) -> Trace:
 
 
 def find(args: Sequence[Any], kwargs: Any) -> Trace | None:
-    """The trace that an op belongs to: that of its first tensor on a lazy device."""
+    """The trace of an op: the one of its first tensor on a lazy device."""
     for argument in (*args, *kwargs.values()):
         if type(argument) is Leaf:
             return trace_of(argument.value)

@@ -31,7 +31,7 @@ _ALL = 100
 
 @dataclass(frozen=True)
 class Debugging:
-    """What the variables ask for.
+    """The outputs that the variables ask for.
 
     level: of PT_XLA_DEBUG; 1 shows compiles, 2 launches too. report: its file, None: stderr.
     graphs, graph_format: where every launched graph goes, as "text", "dot" or "hlo".

@@ -92,7 +92,7 @@ def trace_hash(trace: Trace, wanted: Sequence[int]) -> bytes:
 
 
 def debug_info(tensor: torch.Tensor) -> str:
-    """What a tensor is made of; has "XLAData: None" while it is pending."""
+    """A tensor's parts, as torch_xla prints them; "XLAData: None" while it is pending."""
     value = value_of(tensor)
     number = tensor.untyped_storage()._cdata
     lines = [

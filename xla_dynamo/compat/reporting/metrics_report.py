@@ -241,5 +241,5 @@ def _percentiles() -> list[float]:
 
 
 def unit(name: str) -> Callable[[float], str]:
-    """What prints a value of this metric."""
+    """The function that formats a value of this metric."""
     return show_bytes if name in _BYTES else "{:.2f}".format if name in _PLAIN else show_time

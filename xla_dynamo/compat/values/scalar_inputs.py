@@ -28,8 +28,8 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
 def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
     if isinstance(alpha, int) and alpha == 1:
         return aten.sub.Tensor(x, y)
-    # As eager does with an integer: 0 is no -0.0 when its sign is changed, and decides that of a
-    # zero. (Here both kinds are floats, and 0.0 is taken for 0.)
+    # As eager negates an integer: -0 is 0, not -0.0, which decides the sign of a result of zero.
+    # (Here integers arrive as floats too, and 0.0 is taken for 0.)
     return _add(x, y, 0 - alpha)
 
 
@@ -46,7 +46,7 @@ def _addcmul(x: Any, y: Any, z: Any, value: Any = 1) -> Any:
 
 
 def _as_integer(number: Any, *tensors: Any) -> Any:
-    """A fraction has no place in an op on integers."""
+    """In an op on integers, the number is truncated to one."""
     if isinstance(number, int) or any(t.is_floating_point() or t.is_complex() for t in tensors):
         return number
     return aten._to_copy.default(number, dtype=torch.int64)
@@ -145,7 +145,7 @@ UNROUNDED = HOLDERS | {
     *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.addcmul.default, aten.addcdiv.default),
     aten.lerp.Scalar,
 }
-# Quotients by larger numbers hold them: backend/apart.py has to know which have no reciprocal.
+# Larger divisors are constants: passes.numerics has to know which have no reciprocal.
 LARGE = 1 / torch.finfo(torch.float32).tiny
 
 

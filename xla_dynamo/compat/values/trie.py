@@ -18,7 +18,7 @@ from .op_table import Op
 from .source_location import Location
 from .values import Meta, Ref
 
-# What an op gives: a Meta for a tensor, None, or a list or tuple of those.
+# The results of an op: a Meta for a tensor, None, or a list or tuple of them.
 Outputs = Any
 
 
@@ -119,7 +119,7 @@ class State:
 
 
 class Token:
-    """What stands in a key for a number of the trace, or for a constant that would equal another.
+    """Stands in a key for a number of the trace, or for a constant that would equal another.
 
     value: the constant, or of a number its dtype, or int or float.
     """
@@ -141,13 +141,13 @@ _zero_dim: dict[torch.dtype, Token] = {}
 
 
 def constant(value: complex) -> Token:
-    """What stands for a number that is part of the program."""
+    """The token of a number that is a constant of the program."""
     text = repr(value)
     return _constants.get(text) or _constants.setdefault(text, Token(value))
 
 
 def zero_dim(dtype: torch.dtype) -> Token:
-    """What stands for a 0-d CPU tensor, whose value is an input of the trace."""
+    """The token of a 0-d CPU tensor, whose value is an input of the trace."""
     return _zero_dim.get(dtype) or _zero_dim.setdefault(dtype, Token(dtype, number=True))
 
 

@@ -183,7 +183,7 @@ _wrapper = torch_private.wrapper_subclass
 
 
 class Leaf(torch.Tensor):
-    """What functionalization hands to `__torch_dispatch__`: functional aten ops only."""
+    """The tensor inside functionalization's wrapper: it meets functional aten ops only."""
 
     __slots__ = ("value",)
     value: Value
