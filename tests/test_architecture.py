@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Container, Iterator
@@ -13,6 +14,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xla_dynamo"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+pytestmark = pytest.mark.spine
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
 
 
 def name_of(path: Path) -> str:
@@ -24,7 +31,7 @@ def name_of(path: Path) -> str:
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, absolute dotted name) of everything that a module imports, at any depth in it."""
     here = ("xla_dynamo", *path.relative_to(PACKAGE).parent.parts)
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -44,6 +51,7 @@ def module_of(imported: str, modules: Container[str]) -> str | None:
     return next((m for m in (imported, imported.rpartition(".")[0]) if m in modules), None)
 
 
+@functools.cache
 def import_graph() -> dict[str, dict[str, int]]:
     """module -> {module that it imports: the line}."""
     graph: dict[str, dict[str, int]] = {name_of(path): {} for path in MODULES}
@@ -128,7 +136,7 @@ LATE = {
 def test_compat_imports_at_the_top():
     found = set()
     for path in MODULES:
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         inside = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.If)]
         lines = {line for n in inside for line in range(n.lineno, (n.end_lineno or 0) + 1)}
         if path.is_relative_to(PACKAGE / "compat"):
@@ -207,7 +215,7 @@ def test_custom_ops_are_defined_in_one_folder():
     found = {
         path.relative_to(PACKAGE).parent.as_posix()
         for path in MODULES
-        if not makers.isdisjoint(map(dotted, ast.walk(ast.parse(path.read_text()))))
+        if not makers.isdisjoint(map(dotted, ast.walk(parsed(path))))
         or not makers.isdisjoint(imported for _, imported in imports(path))
     }
     assert found == {"backend/ops"}
@@ -223,7 +231,7 @@ def dotted(node: ast.AST) -> str:
 
 def private_names(path: Path) -> Iterator[tuple[int, str]]:
     """(line, name) of each private module or function of torch that a module names."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     named = [(n.lineno, dotted(n)) for n in ast.walk(tree) if isinstance(n, ast.expr)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and dotted(node.func).endswith("import_module"):
@@ -325,7 +333,7 @@ _BOUNDED = ("Bounded", "WeakValueDictionary", "WeakKeyDictionary", "local", "Loc
 
 def growing(path: Path) -> Iterator[str]:
     """Names of a module's empty containers, and of its functions that remember every result."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if isinstance(node, ast.Assign | ast.AnnAssign) and _is_unbounded(value):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
