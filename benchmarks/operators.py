@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from xla_dynamo.backend.executable import launch
 from xla_dynamo.backend.runtime import pjrt
 
 from . import operator_page
@@ -114,19 +113,17 @@ def _ours(
 def _launches() -> Iterator[list[tuple[Any, list[jax.Array]]]]:
     """What is launched inside the block: each executable with its arguments."""
     made: list[tuple[Any, list[jax.Array]]] = []
-    original = launch.Launch.__call__
+    original = pjrt.Executable.__call__
 
-    def remember(self: launch.Launch, arguments: list[Any]) -> list[Any]:
-        arrays = [slot.array(arguments[slot.position]) for slot in self._slots]
-        if self._executable is not None:
-            made.append((self._executable, arrays))
-        return original(self, arguments)
+    def remember(self: pjrt.Executable, *arrays: jax.Array) -> list[jax.Array]:
+        made.append((self, list(arrays)))
+        return original(self, *arrays)
 
-    launch.Launch.__call__ = remember  # type: ignore[method-assign]
+    pjrt.Executable.__call__ = remember  # type: ignore[method-assign]
     try:
         yield made
     finally:
-        launch.Launch.__call__ = original  # type: ignore[method-assign]
+        pjrt.Executable.__call__ = original  # type: ignore[method-assign]
 
 
 def _theirs(

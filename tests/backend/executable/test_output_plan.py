@@ -38,13 +38,13 @@ def results(module: GraphModule, outputs: list[Output], x: Tensor) -> list[Any]:
 PROGRAMS: dict[str, tuple[Program, int]] = {
     "one": (lambda x: x + 1, 1),
     "transposed": (lambda x: (x + 1).t(), 1),
-    "the whole and its parts": (lambda x: ((y := x + 1), y[0], y[:, 1]), 1),
-    "parts that share elements": (lambda x: ((y := x + 1)[:2], y[1:]), 1),
-    "parts that share none": (lambda x: ((y := x + 1)[:1], y[1:]), 2),
+    "a base and its views": (lambda x: ((y := x + 1), y[0], y[:, 1]), 1),
+    "views that overlap": (lambda x: ((y := x + 1)[:2], y[1:]), 1),
+    "disjoint views": (lambda x: ((y := x + 1)[:1], y[1:]), 2),
     "expanded": (lambda x: (x.sum(1, keepdim=True)).expand(3, 4), 1),
     "the argument": (lambda x: (x, x + 1), 1),
     "a view of the argument": (lambda x: x.t()[1:], 0),
-    "the same twice": (lambda x: ((y := x + 1), y), 1),
+    "a duplicate": (lambda x: ((y := x + 1), y), 1),
     "no elements": (lambda x: (x + 1)[:0], 0),
     "a constant": (lambda x: (x + 1, None), 1),
     "negative": (lambda x: ((z := torch.complex(x, x)), z.conj().imag), 1),
@@ -91,7 +91,7 @@ def test_a_result_that_is_given_twice_is_two_tensors_of_one_memory() -> None:
     first, second = results(module, outputs, X)
     assert first is not second
     assert shares(first, second)
-    assert [output.again for output in outputs] == [False, True]
+    assert [output.detaches for output in outputs] == [False, True]
 
 
 def test_a_transposed_result_is_computed_as_it_lies_in_memory() -> None:
@@ -99,10 +99,10 @@ def test_a_transposed_result_is_computed_as_it_lies_in_memory() -> None:
     assert ops(module.graph)[-1] == "permute.default"
     assert module(X)[0].is_contiguous()
     assert output.view == ((4, 3), (1, 4), 0)
-    assert output.whole
+    assert output.restrides
 
 
-def test_results_beyond_the_visible_have_no_strides() -> None:
+def test_results_beyond_the_strided_ones_have_no_strides() -> None:
     module = traced(lambda x: (x + 1, (x * 2).t()), X)
     _, saved = plan(module.graph, 1, 1)
-    assert saved == Output(array=1, whole=True)
+    assert saved == Output(array=1, restrides=True)

@@ -1,7 +1,7 @@
-"""Uninitialised tensors whose strides leave gaps or overlap -> a view of a 1-d one that has none.
+"""Decompose empty_strided with gaps or overlaps to a view of a 1-d tensor that has none.
 
-XLA's arrays are dense. What is blank has no values to move, so the dense array that takes up all of
-the memory is computed, and a result is a view of it (outputs.py), with the strides asked for.
+XLA's arrays are dense. An uninitialised tensor has no values to move, so a dense array as large as
+its memory is computed, and the output is a view of that (executable/output_plan.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.graph.memory_layout import extent, fills_memory
 
 aten = torch.ops.aten
 
@@ -25,13 +26,13 @@ def empty_strided(
     device: torch.device | None = None,
     **_: Any,
 ) -> Tensor:
-    """aten.empty_strided of strides that no dense array has; NotImplemented for others."""
-    if any(map(is_symbolic, (*size, *stride))) or _is_dense(size, stride):
+    """aten.empty_strided with strides that no dense array has; NotImplemented for others."""
+    if any(map(is_symbolic, (*size, *stride))) or fills_memory(size, stride):
         return NotImplemented
     if 0 in size:
         return torch.empty(size, dtype=dtype, device=device)
-    length = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    return torch.empty(length, dtype=dtype, device=device).as_strided(size, stride)
+    flat = torch.empty(extent(size, stride), dtype=dtype, device=device)
+    return flat.as_strided(size, stride)
 
 
 def new_empty_strided(
@@ -43,17 +44,8 @@ def new_empty_strided(
     device: torch.device | None = None,
     **_: Any,
 ) -> Tensor:
-    """aten.new_empty_strided, likewise."""
+    """aten.new_empty_strided with such strides."""
     return empty_strided(size, stride, dtype=dtype or x.dtype, device=device or x.device)
-
-
-def _is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    expected = 1
-    for step, n in sorted((step, n) for step, n in zip(stride, size, strict=True) if n > 1):
-        if step != expected:
-            return False
-        expected *= n
-    return True
 
 
 BLANK_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {

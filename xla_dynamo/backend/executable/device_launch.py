@@ -1,6 +1,6 @@
-"""One static FX graph -> a callable on device arrays, for values that stay on their device.
+"""Compile a static FX graph to a callable on device arrays, for the lazy device.
 
-The path of the lazy device: no torch tensor is made on the way unless an op has to run on the CPU.
+No torch tensor is made on the way unless an op has to run on the CPU.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend import metrics, pipeline
+from xla_dynamo.backend import pipeline
 from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.bodies import op_of
-from xla_dynamo.backend.passes.contract import Context, Stage, target_of
+from xla_dynamo.backend.passes.contract import Stage
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import partition, segments
-from .launch import Request, compile_executable
+from .launch import Request, compile_executable, warn_of_eager
 
 Run = Callable[[list[Any]], Sequence[Any]]
 aten = torch.ops.aten
@@ -36,11 +36,10 @@ def compile_arrays(
 ) -> Run:
     """Compile `graph` (it is edited) for `device`; it must use all its arguments.
 
-    donated: positions of arguments that nobody needs afterwards: results take over their memory.
+    donated: positions of arguments that are not used afterwards: results take over their memory.
     refused_op: called, at each run, with each op that runs on the CPU.
     """
-    target = target_of(request.options, device.platform)
-    context = Context(request.name, request.way_in, target)
+    context = request.context(device.platform)
     pipeline.run(Stage.JOINT, graph, context)
     pipeline.run(Stage.STATIC, graph, context)
     refused = context.lifted.unsupported
@@ -54,13 +53,8 @@ def compile_arrays(
     except (CompileError, UnsupportedOp) as error:
         if request.options.fallback == "error" or "RESOURCE_EXHAUSTED" in str(error):
             raise
-        metrics.warn_once(
-            ("graph", str(error)),
-            f"{request.name} runs on the CPU in eager PyTorch: {error}",
-            metrics.FallbackWarning,
-        )
-        refused = [node for node in original.nodes if node.op == "call_function"]
-        return _in_parts(original, refused, request, device, refused_op)
+        warn_of_eager(request, error)
+        return _in_parts(original, fx.calls(original), request, device, refused_op)
 
 
 def _in_parts(
@@ -71,11 +65,10 @@ def _in_parts(
     refused_op: Callable[[Any], None],
 ) -> Run:
     """Split at `refused`: those run on CPU tensors, the parts between them on the device."""
-    parts = iter(range(len(graph.nodes)))
 
     def compile_segment(segment: partition.Segment) -> Run:
         _make_distinct(segment.graph)
-        part = replace(request, name=f"{request.name} part {next(parts)}")
+        part = replace(request, name=f"{request.name} part {segment.index}")
         executable = compile_executable(segment.graph, part, device)
         used = fx.placeholders(segment.graph)
         assert len(used) == len(segment.inputs)
@@ -87,12 +80,12 @@ def _in_parts(
 
     steps = partition.split(graph, refused)
     ops = [op_of(node) for node in refused]
-    run_plan = segments.build(graph, steps, compile_segment, _no_constants, convert=_to_tensor)
+    run_steps = segments.build(graph, steps, compile_segment, convert=_to_tensor)
 
     def run(arrays: list[Any]) -> Sequence[Any]:
         for op in ops:
             refused_op(op)
-        return [_to_array(value, device) for value in run_plan(arrays)]
+        return [_to_array(value, device) for value in run_steps(arrays)]
 
     return run
 
@@ -102,35 +95,30 @@ def _to_array(value: Any, device: pjrt.Device) -> Any:
 
 
 def _to_tensor(value: Any) -> Any:
-    """A CPU tensor of an array; a tuple that an op gave, and what is one already, stay."""
+    """An array as a CPU tensor; CPU tensors, and tuples that an op returned, stay."""
     if isinstance(value, torch.Tensor) or not hasattr(value, "dtype"):
         return value
     return pjrt.download(value)
 
 
-def _no_constants(node: Node) -> Any:
-    raise AssertionError(f"a window has no attributes: {node}")
-
-
 def _make_distinct(graph: Graph) -> None:
-    """Give every result memory of its own: an argument, or a result that comes twice, is copied."""
+    """Give every result memory of its own: arguments and duplicate results are copied."""
     results: list[Any] = []
     for result in fx.results(graph):
-        node = result
         if result.op == "placeholder" or result in results:
             value = result.meta["val"]
             with graph.inserting_before(graph.output_node()):
                 op = aten.clone.default
-                node = edit.insert(graph, op, (result,), {}, like=result, value=value)
-        results.append(node)
+                result = edit.insert(graph, op, (result,), {}, like=result, value=value)
+        results.append(result)
     graph.output_node().args = (tuple(results),)
 
 
 def _aliases(graph: Graph, donated: Collection[int]) -> dict[int, int]:
-    """Argument position -> position of the result that takes over its memory.
+    """By position of a donated argument: the position of the result that takes over its memory.
 
-    A result takes the argument that it is an update of (p - lr * g of p), if that is given away;
-    what is left is paired by shape and dtype.
+    A result takes the argument that it updates (p, for p - lr * g), if that is donated; the
+    others are paired by shape and dtype.
     """
     position = {node: i for i, node in enumerate(fx.placeholders(graph))}
     free = {node for node, i in position.items() if i in donated}
@@ -155,7 +143,7 @@ def _aliases(graph: Graph, donated: Collection[int]) -> dict[int, int]:
 
 
 def _origin(node: Node) -> Node:
-    """The argument that `node` updates, following first operands of its own type."""
+    """The argument that `node` updates: the first operand of its own type, and so on."""
     kind = _type(node)
     while node.op != "placeholder":
         operands = [n for n in node.all_input_nodes if _type(n) == kind]

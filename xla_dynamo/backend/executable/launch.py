@@ -1,7 +1,6 @@
-"""One static FX graph -> a callable that launches its executable on torch tensors.
+"""Compile a static FX graph to a callable on torch tensors.
 
-Compiling happens here once; what is left for each call is: look up or alias the input arrays,
-launch, wrap the outputs.
+A call looks up or aliases the input arrays, launches the executable, and wraps the outputs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from . import output_plan
 
 @dataclass(frozen=True)
 class Request:
-    """What is compiled, for whom: names for reports, and which arguments and outputs are special.
+    """How a graph is compiled, and which of its arguments and outputs are special.
 
     name, reason: for the compile record.
     resident: argument positions whose tensors come again at every call.
@@ -50,6 +49,11 @@ class Request:
     way_in: WayIn
     no_output_aliasing: bool = False
 
+    def context(self, platform: str | None = None) -> Context:
+        """What passes are told; default platform: the one that the options or the process name."""
+        platform = platform or self.options.platform or pjrt.default_platform()
+        return Context(self.name, self.way_in, target_of(self.options, platform))
+
 
 def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list[Any]]:
     """Compile `graph` (it is edited) and return what runs it on a list of arguments.
@@ -58,89 +62,80 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
         CompileError, UnsupportedOp, DeviceUnavailable.
     """
     placeholders = fx.placeholders(graph)
-    home = resident.device_of(n.meta.get("val") for n in (*placeholders, *_nodes_of_results(graph)))
+    nodes = (*placeholders, *(r for r in fx.results(graph) if isinstance(r, Node)))
+    home = resident.device_of(node.meta.get("val") for node in nodes)
     if home is None:
         device = pjrt.device(request.options.platform or pjrt.default_platform())
-        planned = output_plan.plan(
-            graph, request.visible, request.visible, request.no_output_aliasing
-        )
-    else:  # such tensors have no strides of their own
+        strided = request.visible
+    else:
         device = resident.RESIDENCIES[home.type].device(home)
-        planned = output_plan.plan(graph, 0, request.visible, request.no_output_aliasing)
+        strided = 0  # such tensors have no strides of their own
+    planned = output_plan.plan(graph, strided, request.visible, request.no_output_aliasing)
     edit.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:
         if not node.users:
             graph.erase_node(node)
-    executable = None
-    if any(output.array is not None for output in planned):
-        executable = compile_executable(graph, request, device)
+    if all(output.array is None for output in planned):
+        return lambda arguments: [output.result(arguments, ()) for output in planned]
+    executable = compile_executable(graph, request, device)
     if home is not None:
-        return ResidentLaunch(executable, home, used, planned).__call__
+        return _resident_launch(executable, home, used, planned)
+    slots = [buffers.Slot(device, i, i in request.resident) for i in used]
     host = all(node.meta["val"].device.type == "cpu" for node in fx.results(graph))
-    return Launch(executable, device, used, request.resident, planned, host).__call__
+    return _launch(executable, slots, planned, host)
 
 
-class Launch:
-    """The per-call work; everything that can be decided once is decided here."""
+# What can be decided once is decided outside of the two functions that are called.
 
-    def __init__(
-        self,
-        executable: pjrt.Executable | None,
-        device: pjrt.Device,
-        used: Sequence[int],
-        resident: frozenset[int],
-        planned: Sequence[output_plan.Output],
-        host: bool,
-    ) -> None:
-        self._executable = executable
-        self._device = device
-        self._host = host
-        self._slots = [buffers.Slot(device, i, i in resident) for i in used]
-        self._outputs = planned
-        arrays = [output for output in planned if output.array is not None]
-        # The common case, all results distinct arrays in order, needs no assembly.
-        self._plain = [o.array for o in planned] == list(range(len(arrays))) and not any(
-            o.view for o in planned
-        )
 
-    def __call__(self, arguments: list[Any]) -> list[Any]:
-        if self._executable is None:
-            return [output.result(arguments, ()) for output in self._outputs]
-        arrays = [slot.array(arguments[slot.position]) for slot in self._slots]
-        tensors = pjrt.to_tensors(self._executable(*arrays), self._device, self._host)
-        if self._plain:
+def _launch(
+    executable: pjrt.Executable,
+    slots: Sequence[buffers.Slot],
+    planned: Sequence[output_plan.Output],
+    host: bool,
+) -> Callable[[list[Any]], list[Any]]:
+    """The call path for torch tensors, whose memory or copy becomes an array."""
+    device = executable.device
+    # The common case, all results distinct arrays in order, needs no assembly.
+    arrays = [output.array for output in planned]
+    is_plain = arrays == list(range(len(arrays))) and not any(o.view for o in planned)
+
+    def launch(arguments: list[Any]) -> list[Any]:
+        arrays = [slot.array(arguments[slot.position]) for slot in slots]
+        tensors = pjrt.to_tensors(executable(*arrays), device, host)
+        if is_plain:
             return tensors
-        return [output.result(arguments, tensors) for output in self._outputs]
+        return [output.result(arguments, tensors) for output in planned]
+
+    return launch
 
 
-class ResidentLaunch:
-    """The per-call work for tensors that live on the device: nothing is copied."""
+def _resident_launch(
+    executable: pjrt.Executable,
+    home: torch.device,
+    used: Sequence[int],
+    planned: Sequence[output_plan.Output],
+) -> Callable[[list[Any]], list[Any]]:
+    """The call path for tensors that live on the device: nothing is copied."""
+    residency = resident.RESIDENCIES[home.type]
+    to_arrays, to_tensors = residency.arrays, residency.tensors
 
-    def __init__(
-        self,
-        executable: pjrt.Executable | None,
-        home: torch.device,
-        used: Sequence[int],
-        planned: Sequence[output_plan.Output],
-    ) -> None:
-        self._executable = executable
-        self._home = home
-        self._used = used
-        self._outputs = planned
-        self._arrays = resident.RESIDENCIES[home.type].arrays
-        self._tensors = resident.RESIDENCIES[home.type].tensors
+    def launch(arguments: list[Any]) -> list[Any]:
+        arrays = to_arrays([arguments[i] for i in used], home)
+        tensors = to_tensors(executable(*arrays), home)
+        return [output.result(arguments, tensors) for output in planned]
 
-    def __call__(self, arguments: list[Any]) -> list[Any]:
-        if self._executable is None:
-            return [output.result(arguments, ()) for output in self._outputs]
-        arrays = self._arrays([arguments[i] for i in self._used], self._home)
-        tensors = self._tensors(self._executable(*arrays), self._home)
-        return [output.result(arguments, tensors) for output in self._outputs]
+    return launch
 
 
-def _nodes_of_results(graph: Graph) -> list[Node]:
-    return [result for result in fx.results(graph) if isinstance(result, Node)]
+def warn_of_eager(request: Request, error: Exception) -> None:
+    """Warn that a whole graph runs on the CPU, because a compiler refused it."""
+    metrics.warn_once(
+        ("graph", str(error)),
+        f"{request.name} runs on the CPU in eager PyTorch: {error}",
+        metrics.FallbackWarning,
+    )
 
 
 @interrupts.deferred(once=True)
@@ -154,8 +149,7 @@ def compile_executable(
 
     `aliases`: argument position -> position of the result that may take over its memory.
     """
-    options = request.options
-    context = Context(request.name, request.way_in, target_of(options, device.platform))
+    context = request.context(device.platform)
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
     lowered = lower(graph, context, keep_text=keep_text, aliases=aliases)

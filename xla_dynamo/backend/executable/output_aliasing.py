@@ -1,8 +1,7 @@
-"""Results of a graph that share memory in eager -> the tensor that each is a view of.
+"""For outputs that alias one storage in eager, choose the tensor to compute: their base.
 
-That is a result that takes all of the memory; or, where results have elements in common and none
-takes all, what they are parts of. Other parts have memory of their own, so that XLA need not keep
-the whole.
+The base is an output that spans the storage if there is one, else the common base of views that
+overlap. Disjoint views get storages of their own, so that XLA need not keep the base.
 """
 
 from __future__ import annotations
@@ -16,62 +15,62 @@ from torch.fx import Node
 
 from xla_dynamo.backend.graph import memory_layout, view_chain
 
-# A tensor's memory, and whether its numbers are seen as negatives or conjugates.
-Memory = tuple[int, bool, bool]
+# A storage, and the negative and conjugate bits of a tensor in it.
+Storage = tuple[int, bool, bool]
 
 
-def _memory(node: Node) -> Memory:
-    """Equal for two values that are views of one tensor, and of the same numbers in it."""
+def _storage(node: Node) -> Storage:
+    """Equal for two aliases whose elements are the same values."""
     value = node.meta["val"]
     return value.untyped_storage()._cdata, value.is_neg(), value.is_conj()
 
 
-def is_shared(node: Node, other: Node) -> bool:
-    """Whether two values of one dtype are of the same numbers in the same memory."""
+def is_alias(node: Node, other: Node) -> bool:
+    """Whether two nodes have one dtype and one storage, with the same values in it."""
     value = node.meta["val"]
     same = isinstance(value, torch.Tensor) and value.dtype is other.meta["val"].dtype
-    return same and _memory(node) == _memory(other)
+    return same and _storage(node) == _storage(other)
 
 
-def wholes(results: Sequence[Any]) -> dict[Memory, Node]:
-    """By memory: the first result that is dense and takes all of it, or what takes all of it."""
-    found: dict[Memory, Node] = {}
+def bases(results: Sequence[Any]) -> dict[Storage, Node]:
+    """By storage: the first result that spans it, or the base of results that overlap in it."""
+    found: dict[Storage, Node] = {}
     for result in _computed(results):
-        if _is_whole(result):
-            found.setdefault(_memory(result), result)
-    covered = {memory for memory, *_ in found}
-    for memory, parts in overlapping(results).items():
-        if memory not in covered and (source := _source(parts[0])) is not None:
-            found[memory, False, False] = source
+        if _spans_storage(result):
+            found.setdefault(_storage(result), result)
+    spanned = {storage for storage, *_ in found}
+    for storage, views in overlapping(results).items():
+        if storage not in spanned and (base := _common_base(views[0])) is not None:
+            found[storage, False, False] = base
     return found
 
 
 def overlapping(results: Sequence[Any]) -> dict[int, list[Node]]:
-    """By memory: the results that are views of it, where two have an element in common."""
+    """By storage: the results that alias it, where two have an element in common."""
     groups: dict[int, list[Node]] = collections.defaultdict(list)
     for result in dict.fromkeys(_computed(results)):
-        groups[_memory(result)[0]].append(result)
+        groups[_storage(result)[0]].append(result)
     return {
-        memory: group
-        for memory, group in groups.items()
+        storage: group
+        for storage, group in groups.items()
         if len(group) > 1 and memory_layout.overlap([node.meta["val"] for node in group])
     }
 
 
-def made_of(results: Sequence[Any]) -> dict[Node, tuple[Node, view_chain.Steps]]:
-    """What results that have elements in common are views of, and by which steps; no arguments."""
+def overlapping_views(results: Sequence[Any]) -> dict[Node, tuple[Node, view_chain.ViewOps]]:
+    """The base and the view ops of each result that overlaps another, but for arguments' views."""
     groups = overlapping(results).values()
     traced = {result: view_chain.trace(result) for group in groups for result in group}
-    return {result: made for result, made in traced.items() if made[0].op == "call_function"}
+    return {result: found for result, found in traced.items() if found[0].op == "call_function"}
 
 
-def whole(result: Node, wholes: Mapping[Memory, Node]) -> Node:
-    """The tensor that `result` is a view of, or itself."""
-    memory, *bits = _memory(result)
-    plain = wholes.get((memory, False, False))
+def base_of(result: Node, bases: Mapping[Storage, Node]) -> Node:
+    """The tensor among `bases` that `result` is a view of, or `result` itself."""
+    storage, *bits = _storage(result)
+    plain = bases.get((storage, False, False))
     if plain is not None or not any(bits):
         return plain or result
-    same = wholes.get(_memory(result), result)
+    same = bases.get(_storage(result), result)
     return same if same.meta["val"].dtype is result.meta["val"].dtype else result
 
 
@@ -79,23 +78,23 @@ def _computed(results: Sequence[Any]) -> list[Node]:
     return [r for r in results if isinstance(r, Node) and r.op == "call_function"]
 
 
-def _is_whole(node: Node) -> bool:
+def _spans_storage(node: Node) -> bool:
     value = node.meta["val"]
     return value.nbytes == value.untyped_storage().nbytes() and memory_layout.is_dense(value)
 
 
-def _source(part: Node) -> Node | None:
-    """What takes all of the memory that `part` is in, among what `part` is computed from."""
-    memory, *_ = _memory(part)
-    node = part
+def _common_base(view: Node) -> Node | None:
+    """The tensor that spans the storage of `view`, among those that `view` is computed from."""
+    storage, *_ = _storage(view)
+    node = view
     while node.op == "call_function" and node.all_input_nodes:
         node = node.all_input_nodes[0]
         value = node.meta["val"]
-        if not isinstance(value, torch.Tensor):  # a list of parts
+        if not isinstance(value, torch.Tensor):  # a list of views
             continue
-        if _memory(node)[0] != memory:
+        if _storage(node)[0] != storage:
             return None
-        plain = node.op == "call_function" and _memory(node) == (memory, False, False)
-        if plain and _is_whole(node):
+        is_plain = node.op == "call_function" and _storage(node) == (storage, False, False)
+        if is_plain and _spans_storage(node):
             return node
     return None

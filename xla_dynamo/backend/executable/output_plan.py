@@ -1,9 +1,8 @@
-"""The results of a graph -> distinct arrays for XLA to compute, and how each is made of them.
+"""Choose the distinct arrays that XLA computes for a graph's outputs, and how to make each output.
 
-A result has the strides that eager's has if it is dense (channels_last, a transposed product) or
-expanded. Results that are views of an argument or of another result share its memory, as in eager.
-What is left is a part of a larger tensor that nobody gets: it is row-major, so that XLA need not
-keep the whole.
+An output that is dense (channels_last, a transposed product) or expanded in eager gets eager's
+strides. Outputs that alias an argument or another output in eager alias it here. Any other view of
+a larger tensor becomes row-major, so that XLA need not keep its base.
 """
 
 from __future__ import annotations
@@ -28,130 +27,128 @@ View = tuple[tuple[int, ...], tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result comes from: an array (seen as `view`), an argument (by `steps`), a constant.
+    """How an output is made of an array (by `view` or `view_ops`), an argument, or a constant.
 
-    steps: or of an array on a device whose tensors have no strides.
-    whole: it is the array, in other strides, or the only result that is made of it. Autograd takes
-    no in-place op on a result of its Function that is a view, hence such a result is none.
-    again: the array is a result already, this one was detached: autograd tells tensors apart.
-    dtype: that of a view, where the array has another one.
-    negative, conjugate: the view has PyTorch's bit for it, which the array has not.
-    blank: shape, strides and dtype of what has no elements. PyTorch can resize it, as `out=` asks
-    of torch.empty(0); the memory of arrays it cannot.
+    array, argument: the position of what it is made of.
+    view_ops: make it of an argument, or of an array on a device whose tensors have no strides.
+    view: size, stride and offset in the array.
+    restrides: the array's tensor itself gets the strides of `view`, as no other output is made of
+        it. Autograd forbids in-place ops on a view that its Function returns.
+    detaches: an earlier output is the same tensor; autograd tells the two apart.
+    dtype: of a view, where the array has another one.
+    negative, conjugate: whether the view has PyTorch's bit for it and the array has not.
+    empty: shape, strides and dtype of an output without elements. PyTorch can resize it, as `out=`
+        does to torch.empty(0); the memory of an array cannot be resized.
     """
 
     array: int | None = None
     argument: int | None = None
-    steps: view_chain.Steps = ()
+    view_ops: view_chain.ViewOps = ()
     constant: Any = None
     view: View | None = None
-    whole: bool = False
-    again: bool = False
+    restrides: bool = False
+    detaches: bool = False
     dtype: torch.dtype | None = None
     negative: bool = False
     conjugate: bool = False
-    blank: tuple[tuple[int, ...], tuple[int, ...], torch.dtype] | None = None
+    empty: tuple[tuple[int, ...], tuple[int, ...], torch.dtype] | None = None
 
     def result(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Any:
-        """This result of a call, given its arguments and the tensors that were computed."""
+        """This output of a call, given its arguments and the tensors that were computed."""
         if self.array is not None:
             tensor = tensors[self.array]
-            if self.steps:
-                return view_chain.replay(tensor, self.steps).detach()
+            if self.view_ops:
+                return view_chain.replay(tensor, self.view_ops).detach()
             if self.view is None:
-                return tensor.detach() if self.again else tensor
-            return tensor.as_strided_(*self.view) if self.whole else self._part(tensor, *self.view)
-        if self.blank is not None:
-            shape, strides, dtype = self.blank
+                return tensor.detach() if self.detaches else tensor
+            if self.restrides:
+                return tensor.as_strided_(*self.view)
+            return self._view_of(tensor, *self.view)
+        if self.empty is not None:
+            shape, strides, dtype = self.empty
             return torch.empty_strided(shape, strides, dtype=dtype)
         if self.argument is None:
             return self.constant
-        return view_chain.replay(arguments[self.argument], self.steps)
+        return view_chain.replay(arguments[self.argument], self.view_ops)
 
-    def _part(self, tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
-        """A view in memory alone: autograd would differentiate what was detached with the whole."""
+    def _view_of(self, tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
+        """A view that autograd does not know as one: it would differentiate the base with it."""
         if self.dtype is None:
-            part = tensor.as_strided(size, stride, offset)
+            view = tensor.as_strided(size, stride, offset)
         else:
-            part = torch.empty(0, dtype=self.dtype, device=tensor.device)
-            part.set_(tensor.untyped_storage(), offset, size, stride)
-        part = aten._neg_view.default(part) if self.negative else part
-        return (part.conj() if self.conjugate else part).detach()
+            view = torch.empty(0, dtype=self.dtype, device=tensor.device)
+            view.set_(tensor.untyped_storage(), offset, size, stride)
+        view = aten._neg_view.default(view) if self.negative else view
+        return (view.conj() if self.conjugate else view).detach()
 
 
-def plan(graph: Graph, visible: int, views: int, no_aliasing: bool = False) -> list[Output]:
-    """Decide where each result comes from; leave only distinct computed tensors in `graph`.
+def plan(graph: Graph, strided: int, views: int, no_aliasing: bool = False) -> list[Output]:
+    """Decide how each output is made; leave only distinct computed tensors in `graph`.
 
-    The first `visible` results have strides, the first `views` are views of arguments where eager's
-    are; the others only the graph of backward sees. With `no_aliasing`, results share no memory.
+    The first `strided` outputs get eager's strides, the first `views` are views of arguments where
+    eager's are. With `no_aliasing`, no two outputs share memory.
     """
     placeholders = fx.placeholders(graph)
     results = fx.results(graph)
-    wholes = {} if no_aliasing else output_aliasing.wholes(results[:visible])
-    made_of = {} if no_aliasing else output_aliasing.made_of(results[visible:views])
+    bases = {} if no_aliasing else output_aliasing.bases(results[:strided])
+    overlapping = {} if no_aliasing else output_aliasing.overlapping_views(results[strided:views])
     positions: dict[tuple[Node, tuple[int, ...] | None], int] = {}
     arrays: list[Node] = []
 
-    def position(node: Node, order: tuple[int, ...] | None) -> int:
+    def position(node: Node, order: tuple[int, ...] | None = None) -> int:
         if no_aliasing or (node, order) not in positions:
             positions[node, order] = len(arrays)
             arrays.append(_permuted(graph, node, order) if order else node)
         return positions[node, order]
 
-    aliased = 0 if no_aliasing else views
-    planned: list[Output] = []
-    for index, result in enumerate(results):
-        again = index < aliased and result in results[:index]
+    def output(index: int, result: Any) -> Output:
+        may_alias = index < views and not no_aliasing
         if not isinstance(result, Node):
-            planned.append(Output(constant=result))
-        elif result.op == "placeholder":
-            planned.append(Output(argument=placeholders.index(result)))
-        elif index < aliased and (made := view_chain.of_argument(result)) is not None:
-            planned.append(Output(argument=placeholders.index(made[0]), steps=made[1]))
-        elif index < views and result in made_of:
-            source, steps = made_of[result]
-            planned.append(Output(array=position(source, None), steps=steps, again=again))
-        elif index >= visible:
-            planned.append(Output(array=position(result, None), again=again))
-        elif _is_blank(result.meta["val"]):
-            value = result.meta["val"]
-            planned.append(Output(blank=(tuple(value.shape), value.stride(), value.dtype)))
-        else:
-            base = output_aliasing.whole(result, wholes)
-            base = _unexpanded(result) if base is result else base
-            order = memory_layout.physical_order(base.meta["val"])
-            view = _view(result, base) if order or base is not result else None
-            whole = base is result and not again
-            output = Output(array=position(base, order), view=view, whole=whole, again=again)
-            planned.append(_seen_as(result.meta["val"], base.meta["val"], output))
+            return Output(constant=result)
+        if result.op == "placeholder":
+            return Output(argument=placeholders.index(result))
+        if may_alias and (found := view_chain.of_argument(result)) is not None:
+            return Output(argument=placeholders.index(found[0]), view_ops=found[1])
+        detaches = may_alias and result in results[:index]
+        if index < views and result in overlapping:
+            base, view_ops = overlapping[result]
+            return Output(array=position(base), view_ops=view_ops, detaches=detaches)
+        if index >= strided:
+            return Output(array=position(result), detaches=detaches)
+        value = result.meta["val"]
+        if value.numel() == 0 and value.device.type == "cpu":
+            return Output(empty=(tuple(value.shape), value.stride(), value.dtype))
+        base = output_aliasing.base_of(result, bases)
+        base = _dense_base(result) if base is result else base
+        of = base.meta["val"]
+        order = memory_layout.physical_order(of)
+        return Output(
+            array=position(base, order),
+            view=_view(value, of) if order or base is not result else None,
+            restrides=base is result and not detaches,
+            detaches=detaches,
+            dtype=None if value.dtype is of.dtype else value.dtype,
+            negative=value.is_neg() != of.is_neg(),
+            conjugate=value.is_conj() != of.is_conj(),
+        )
+
+    planned = [output(index, result) for index, result in enumerate(results)]
     graph.output_node().args = (tuple(arrays),)
     uses = collections.Counter(output.array for output in planned)
-    return [replace(o, whole=o.whole or uses[o.array] == 1) for o in planned]
+    return [replace(o, restrides=o.restrides or uses[o.array] == 1) for o in planned]
 
 
-def _is_blank(value: torch.Tensor) -> bool:
-    """Whether a result is on the CPU and has no elements."""
-    return value.numel() == 0 and value.device.type == "cpu"
-
-
-def _seen_as(value: torch.Tensor, base: torch.Tensor, output: Output) -> Output:
-    """`output`, a view of `base`, with what else makes it `value`."""
-    negative, conjugate = value.is_neg() != base.is_neg(), value.is_conj() != base.is_conj()
-    dtype = None if value.dtype is base.dtype else value.dtype
-    return replace(output, dtype=dtype, negative=negative, conjugate=conjugate)
-
-
-def _unexpanded(node: Node) -> Node:
+def _dense_base(node: Node) -> Node:
     """The dense tensor that `node` repeats along dimensions of stride 0, or `node` itself.
 
-    Or the uninitialised one of which it is a view, with gaps it may be: nobody else gets that.
+    Or the uninitialised tensor of which it is a view that leaves gaps: no other output aliases it.
     """
     value = node.meta["val"]
-    repeats = any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
+    repeats = memory_layout.repeats_elements(value.shape, value.stride())
     source = node
     while source.all_input_nodes:
         source = source.all_input_nodes[0]
-        if source.op != "call_function" or not output_aliasing.is_shared(source, node):
+        if source.op != "call_function" or not output_aliasing.is_alias(source, node):
             break
         wanted = repeats or source.target is aten.empty.memory_format
         if wanted and memory_layout.is_dense(source.meta["val"]):
@@ -159,10 +156,9 @@ def _unexpanded(node: Node) -> Node:
     return node
 
 
-def _view(result: Node, base: Node) -> View:
-    value = result.meta["val"]
-    offset = value.storage_offset() - base.meta["val"].storage_offset()
-    # Without elements there is no place, and PyTorch's diagonal gives one before the beginning.
+def _view(value: torch.Tensor, base: torch.Tensor) -> View:
+    offset = int(value.storage_offset() - base.storage_offset())
+    # The offset of no elements says nothing, and PyTorch's diagonal may give a negative one.
     return tuple(value.shape), value.stride(), offset if value.numel() else 0
 
 

@@ -1,7 +1,7 @@
-"""FX graph + the nodes that XLA cannot take -> segments for XLA, and those nodes, in order.
+"""Split a graph at the nodes that XLA cannot take, into the fewest segments for XLA.
 
-The fewest segments possible: a node goes into the first segment that can hold it, where segment k
-may use whatever the refused nodes before it gave.
+A node goes into the first segment that can hold it: segment k may use the results of the refused
+nodes that run before it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from torch.fx import Graph, Node
 
 @dataclass(frozen=True)
 class Segment:
-    """A connected-by-level piece for XLA: `graph` takes `inputs`, gives `outputs` (old nodes)."""
+    """A part for XLA: `graph` takes `inputs` and returns `outputs`.
 
+    index: its position among the segments.
+    inputs, outputs: nodes of the graph that is split.
+    """
+
+    index: int
     graph: Graph
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
@@ -24,7 +29,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Eager:
-    """One node to run as it is."""
+    """One node that runs in eager PyTorch."""
 
     node: Node
 
@@ -34,10 +39,12 @@ def split(graph: Graph, refused: Collection[Node]) -> list[Segment | Eager]:
     refused = _with_getitems(graph, refused)
     level = _levels(graph, refused)
     steps: list[Segment | Eager] = []
+    segments = 0
     for current in sorted(set(level.values())):
         members = [n for n, at in level.items() if at == current and n not in refused]
         if members:
-            steps.append(_extract(graph, members))
+            steps.append(_extract(segments, members))
+            segments += 1
         steps.extend(Eager(n) for n, at in level.items() if at == current and n in refused)
     return steps
 
@@ -59,13 +66,13 @@ def _levels(graph: Graph, refused: Collection[Node]) -> dict[Node, int]:
         is_item = node.target is operator.getitem
         for source in node.all_input_nodes:
             if source in level:
-                # What a refused node gives is ready only for the next level, or for its getitem.
+                # The result of a refused node is ready for its getitems, and for the next level.
                 own = max(own, level[source] + (source in refused and not is_item))
         level[node] = own
     return level
 
 
-def _extract(graph: Graph, members: list[Node]) -> Segment:
+def _extract(index: int, members: list[Node]) -> Segment:
     inside = set(members)
     new = Graph()
     copies: dict[Node, Node] = {}
@@ -80,4 +87,4 @@ def _extract(graph: Graph, members: list[Node]) -> Segment:
         copies[member] = new.node_copy(member, copies.__getitem__)
     outputs = [m for m in members if any(user not in inside for user in m.users)]
     new.output(tuple(copies[m] for m in outputs))
-    return Segment(new, tuple(inputs), tuple(outputs))
+    return Segment(index, new, tuple(inputs), tuple(outputs))

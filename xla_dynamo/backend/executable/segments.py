@@ -1,4 +1,4 @@
-"""Steps over numbered registers: how a graph that is split runs."""
+"""Run a graph that was split: its segments and eager ops in turn, on numbered registers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend import metrics
-from xla_dynamo.backend.graph import error_origin, fx
+from xla_dynamo.backend.graph import edit, error_origin, fx
 from xla_dynamo.backend.graph.host_ops import is_host_step
 from xla_dynamo.backend.lowering.unsupported import counter_of
 
@@ -22,7 +22,7 @@ Run = Callable[[list[Any]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Step:
-    """`run` takes the values of registers `inputs` and fills `outputs`; `release` are done with."""
+    """`run` takes the registers `inputs` and fills `outputs`; `release` are not used afterwards."""
 
     run: Run
     inputs: tuple[int, ...]
@@ -31,19 +31,20 @@ class Step:
 
 
 @dataclass
-class Plan:
+class Schedule:
     """Runs `steps` over the arguments, then picks `results`: (True, register) or (False, value).
 
-    A tensor that is a result before is given as what `again` makes of it, at the places `repeats`.
+    At the positions `duplicates` a result is a tensor that an earlier result is, too: a copy by
+    `copy_duplicate` is returned.
 
     Not frozen: AOTAutograd marks the callables that it is given with attributes.
     """
 
     registers: int
-    steps: tuple[Step, ...]
-    results: tuple[tuple[bool, Any], ...]
-    repeats: tuple[int, ...]
-    again: Callable[[Any], Any]
+    steps: Sequence[Step]
+    results: Sequence[tuple[bool, Any]]
+    duplicates: Sequence[int]
+    copy_duplicate: Callable[[Any], Any]
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         values = arguments + [None] * (self.registers - len(arguments))
@@ -55,8 +56,8 @@ class Plan:
             for register, value in zip(step.outputs, outputs, strict=True):
                 values[register] = value
         results = [values[item] if held else item for held, item in self.results]
-        for place in self.repeats:
-            results[place] = self.again(results[place])
+        for position in self.duplicates:
+            results[position] = self.copy_duplicate(results[position])
         return results
 
 
@@ -64,79 +65,73 @@ def build(
     graph: Graph,
     steps: Sequence[Segment | Eager],
     compile_segment: Callable[[Segment], Run],
-    constant: Callable[[Node], Any],
+    module: GraphModule | None = None,
     convert: Callable[[Any], Any] = lambda value: value,
-    again: Callable[[Any], Any] = lambda value: value,
-) -> Plan:
-    """A plan that runs `steps` of `graph`; `constant` gives the value of a get_attr node.
+    copy_duplicate: Callable[[Any], Any] = lambda value: value,
+) -> Schedule:
+    """A schedule of `steps`, into which `graph` was split; `module` holds the graph's attributes.
 
-    `convert` makes what eager ops take of the values that segments give, `again` what is returned
-    of a result from the second time on.
+    `convert` makes the operands of eager ops from what segments return, `copy_duplicate` what is
+    returned of a result from the second time on.
     """
     nodes = fx.placeholders(graph)
-    runs: list[tuple[Run, list[Node], list[Node]]] = []
+    runs: list[tuple[Run, Sequence[Node], Sequence[Node]]] = []
     for step in steps:
         if isinstance(step, Segment):
-            run = compile_segment(step)
-            inputs, outputs = list(step.inputs), list(step.outputs)
+            runs.append((compile_segment(step), step.inputs, step.outputs))
         else:
             inputs = [n for n in step.node.all_input_nodes if n.op != "get_attr"]
-            run, outputs = _run_eagerly(step.node, inputs, constant, convert), [step.node]
-        runs.append((run, inputs, outputs))
-        nodes.extend(outputs)
+            runs.append((_run_eagerly(step.node, inputs, module, convert), inputs, [step.node]))
+        nodes.extend(runs[-1][2])
     register = {node: i for i, node in enumerate(nodes)}
     results = fx.results(graph)
-    first = {r: i for i, r in reversed(list(enumerate(results))) if isinstance(r, Node)}
-    kept = {register[r] for r in first}
-    return Plan(
+    return Schedule(
         len(nodes),
-        tuple(_with_releases(runs, register, kept)),
-        tuple((True, register[r]) if isinstance(r, Node) else (False, r) for r in results),
-        tuple(i for i, r in enumerate(results) if isinstance(r, Node) and first[r] < i),
-        again,
+        _with_releases(runs, register, {r for r in results if isinstance(r, Node)}),
+        [(True, register[r]) if isinstance(r, Node) else (False, r) for r in results],
+        [i for i, r in enumerate(results) if isinstance(r, Node) and r in results[:i]],
+        copy_duplicate,
     )
 
 
 def _with_releases(
-    runs: Sequence[tuple[Run, list[Node], list[Node]]], register: dict[Node, int], kept: set[int]
+    runs: Sequence[tuple[Run, Sequence[Node], Sequence[Node]]],
+    register: dict[Node, int],
+    results: set[Node],
 ) -> list[Step]:
-    seen = set(kept)
+    used_later = {register[result] for result in results}
     steps = []
     for run, inputs, outputs in reversed(runs):
         taken = tuple(register[node] for node in inputs)
-        last_use = tuple({i for i in taken if i not in seen})
-        seen.update(taken)
-        steps.append(Step(run, taken, tuple(register[node] for node in outputs), last_use))
+        release = tuple(set(taken) - used_later)
+        used_later.update(taken)
+        steps.append(Step(run, taken, tuple(register[node] for node in outputs), release))
     return steps[::-1]
 
 
 def _run_eagerly(
     node: Node,
     inputs: Sequence[Node],
-    constant: Callable[[Node], Any],
+    module: GraphModule | None,
     convert: Callable[[Any], Any],
 ) -> Run:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, Node) and leaf.op == "get_attr":
+            assert module is not None, f"nothing holds the attribute {leaf}"
+            leaves[i] = edit.attribute(module, leaf)
     position = {source: i for i, source in enumerate(inputs)}
     target: Any = node.target
-    is_step = is_host_step(node)
     counter = counter_of(node)
     number = node.meta.get("number")
-    # A step of the host takes memory as it is.
-    declared = [None if is_step else node.meta.get("val") for node in inputs]
+    # What the host does takes memory as it is.
+    declared = [None if is_host_step(node) else node.meta.get("val") for node in inputs]
 
     def run(values: list[Any]) -> Sequence[Any]:
         if counter:
             metrics.count(counter)
         values = [as_declared(convert(v), d) for v, d in zip(values, declared, strict=True)]
-        filled = [
-            leaf
-            if not isinstance(leaf, Node)
-            else constant(leaf)
-            if leaf.op == "get_attr"
-            else values[position[leaf]]
-            for leaf in leaves
-        ]
+        filled = [values[position[leaf]] if isinstance(leaf, Node) else leaf for leaf in leaves]
         args, kwargs = pytree.tree_unflatten(filled, spec)
         try:
             return (target(*args, **kwargs),)
@@ -148,9 +143,9 @@ def _run_eagerly(
 
 
 def as_declared(value: Any, declared: Any) -> Any:
-    """`value` with the strides that were traced: eager's views depend on them.
+    """`value` with the strides that were traced, on which eager's views depend.
 
-    What XLA computes is row-major where eager's result may be transposed in memory.
+    XLA computes row-major arrays where eager's result may be transposed in memory.
     """
     if not isinstance(value, torch.Tensor) or not isinstance(declared, torch.Tensor):
         return value
@@ -158,7 +153,6 @@ def as_declared(value: Any, declared: Any) -> Any:
         return value
     if value.stride() == declared.stride() or value.shape != declared.shape:
         return value
-    size, stride = declared.shape, declared.stride()
-    if 0 in stride:  # expanded: its elements share memory, and no view depends on it
+    if 0 in declared.stride():  # expanded: its elements share memory, and no view depends on it
         return value
-    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)
+    return value.new_empty_strided(declared.shape, declared.stride()).copy_(value)

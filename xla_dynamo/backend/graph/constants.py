@@ -1,14 +1,13 @@
-"""Constants of a graph and chains of views, as XLA's algebraic simplifier sees through them."""
+"""Constants of a graph, as XLA's algebraic simplifier sees them through views, copies and signs."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from .fx import is_view
+from .fx import bases
 
 aten = torch.ops.aten
 
@@ -27,22 +26,9 @@ _POSITIONS: dict[Any, int] = {
 _NEG_AND_CLONE = frozenset({aten.neg.default, aten.clone.default})
 
 
-def bases(node: Node, through: Container[Any] = _NEG_AND_CLONE) -> Iterator[Node]:
-    """`node`, the tensor that it is a view of, what that is a view of in turn, and so on.
-
-    The ops in `through` count as views.
-    """
-    yield node
-    while node.op == "call_function" and (node.target in through or is_view(node)):
-        source = node.args[0] if node.args else None
-        if not isinstance(source, Node):
-            return
-        yield (node := source)
-
-
-def base(node: Node, through: Container[Any] = _NEG_AND_CLONE) -> Node:
-    """The last of `bases`."""
-    *_, last = bases(node, through)
+def base(node: Node) -> Node:
+    """The tensor that `node` is a view or a copy of, up to its sign."""
+    *_, last = bases(node, _NEG_AND_CLONE)
     return last
 
 
@@ -50,8 +36,8 @@ def constant(operand: Any) -> Any:
     """The number that `operand` is, or that every element of it is known to be, or None."""
     if not isinstance(operand, Node):
         return operand
-    *views, source = bases(operand)
-    value = _VALUES.get(source.target)
+    *views, source = bases(operand, _NEG_AND_CLONE)
+    value: Any = _VALUES.get(source.target)
     if source.target in _POSITIONS:
         value = source.args[_POSITIONS[source.target]]
     if value is None or isinstance(value, Node):

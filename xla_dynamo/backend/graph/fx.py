@@ -1,7 +1,8 @@
-"""Questions about FX graphs and their nodes; `edit` changes them."""
+"""What is in FX graphs and their nodes; `edit` changes them."""
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from typing import Any, cast
 
 import torch
@@ -40,15 +41,28 @@ def arguments(node: Node) -> dict[str, Any]:
 
 
 def is_view(node: Node) -> bool:
-    """Whether `node` gives a view of its first argument, to its op's schema."""
+    """Whether `node` is a view of its first argument, according to the op's schema."""
     return gives_views(node.target) and isinstance(node.meta["val"], torch.Tensor)
 
 
 def gives_views(target: Any) -> bool:
-    """Whether what an op gives, a tensor or several, are views of its first argument."""
+    """Whether the results of an op are views of its first argument."""
     schema = target._schema.arguments if hasattr(target, "_schema") else ()
     alias = schema[0].alias_info if schema else None
     return alias is not None and not alias.is_write
+
+
+def bases(node: Node, through: Container[Any] = ()) -> Iterator[Node]:
+    """`node`, the tensor that it is a view of, what that is a view of in turn, and so on.
+
+    The ops in `through` count as views.
+    """
+    yield node
+    while node.op == "call_function" and (node.target in through or is_view(node)):
+        source = node.args[0] if node.args else None
+        if not isinstance(source, Node):
+            return
+        yield (node := source)
 
 
 def is_symbolic(value: Any) -> bool:

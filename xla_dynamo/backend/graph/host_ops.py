@@ -1,7 +1,7 @@
-"""What the host does between two programs of one graph: read a number, view memory. No computing.
+"""Ops that the host runs between two programs of a graph: it reads a value, or views memory.
 
-They split a graph as ops do that run on the CPU, but they are not counted among those: reading a
-number is what `.item()` means, and the others make views.
+Like ops that run on the CPU they split the graph, but they are not counted as fallbacks: reading a
+value is what `.item()` means, and views compute nothing.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ def size(count: Tensor, complaint: str) -> int:
 def leading(padded: Tensor, count: Tensor, dim: int = 0, transposed: bool = False) -> Tensor:
     """The first `count` (0-d) elements of `padded` along `dim`; of a matrix, also transposed."""
     value = int(count)
-    # A copy, where something is left out: a view would keep all of it.
-    part = padded if value == padded.shape[dim] else padded.narrow_copy(dim, 0, value)
-    return part.t() if transposed else part
+    # A copy where something is left out: a view would keep the memory of all of it.
+    valid = padded if value == padded.shape[dim] else padded.narrow_copy(dim, 0, value)
+    return valid.t() if transposed else valid
 
 
 def memory(x: Tensor, length: int, offset: int, absolute: bool) -> Tensor:
-    """1-d view of the memory that `x` is a part of, from an element on: of all, or of its own.
+    """1-d view of `length` elements of the memory that `x` is a view of.
+
+    offset: counts from the beginning of that memory if `absolute`, else from the beginning of `x`.
 
     Raises:
-        RuntimeError: there is not that much memory.
+        RuntimeError: the memory ends before.
     """
     if absolute:
         return x.as_strided((length,), (1,), offset)
@@ -47,11 +49,11 @@ def memory(x: Tensor, length: int, offset: int, absolute: bool) -> Tensor:
 
 
 def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> Tensor:
-    """as_strided from the element `start` on of memory that begins where `x` does.
+    """as_strided whose offset `start` counts from the beginning of `x`.
 
-    Not by storage_offset(), which is 0 for all tensors of xla devices.
+    It does not use storage_offset(), which is 0 for all tensors of xla devices.
     """
-    reach = start if 0 in size else start + 1  # nothing may begin where the memory ends
+    reach = start if 0 in size else start + 1  # nothing may begin at the end of the memory
     origin = x.as_strided((reach,), (1,))[start:] if start else x
     return origin.as_strided(size, stride)
 
@@ -63,5 +65,5 @@ def is_host_step(node: Node) -> bool:
     """Whether `node` is run by the host, whatever the device."""
     if node.op != "call_function":
         return False
-    # A view of a size or at a place that a number decides: a result has to be in that place.
+    # A view whose size or offset is data: a result has to be at that offset.
     return node.target in _STEPS or ("unbacked_bindings" in node.meta and is_view(node))

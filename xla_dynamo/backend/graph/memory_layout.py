@@ -1,4 +1,4 @@
-"""Shapes, strides and offsets -> where elements are in memory, and whether tensors share any."""
+"""Where the elements of strided tensors are in memory, and whether tensors have some in common."""
 
 from __future__ import annotations
 
@@ -7,36 +7,50 @@ from collections.abc import Sequence
 
 import torch
 
-# Of larger memory, elements are not told one by one.
+# In larger memory, elements are not compared one by one.
 _FEW = 2**24
 
 
 def is_dense(value: torch.Tensor) -> bool:
     """Whether the elements of `value` fill their memory, in any order."""
-    return value.is_contiguous() or physical_order(value) is not None
+    return value.is_contiguous() or fills_memory(value.shape, value.stride())
+
+
+def fills_memory(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether elements with these strides leave no gaps, in any order of the dimensions."""
+    expected = 1
+    for step, n in sorted((step, n) for n, step in zip(size, stride, strict=True) if n > 1):
+        if step != expected:
+            return False
+        expected *= n
+    return True
 
 
 def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
-    """The dimensions from outermost to innermost in memory, if eager's result is a dense tensor
-    in another order than row-major."""
-    if value.is_contiguous() or value.numel() == 0:
+    """The dimensions of a dense tensor from outermost to innermost, if that is not row-major."""
+    if value.is_contiguous() or not is_dense(value):
         return None
     order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), value.shape[d] == 1, d))
-    expected = 1
-    for dimension in reversed(order):
-        if value.shape[dimension] != 1 and value.stride(dimension) != expected:
-            return None
-        expected *= value.shape[dimension]
     return None if order == sorted(order) else tuple(order)
+
+
+def repeats_elements(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether a dimension has stride 0: several elements are at one position in memory."""
+    return any(n > 1 and step == 0 for n, step in zip(size, stride, strict=True))
+
+
+def extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """How many positions there are from the first element to the last, both included."""
+    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
 
 
 def overlap(values: Sequence[torch.Tensor]) -> bool:
     """Whether two of these views of one tensor have an element in common; they may be fake.
 
-    In large memory, whether what is between their first and last elements has.
+    In large memory: whether the ranges between their first and last elements overlap.
     """
     values = [value for value in values if value.numel()]
-    ends = sorted(map(_extent, values))
+    ends = sorted(map(_ends, values))
     if all(last < first for (_, last), (first, _) in itertools.pairwise(ends)):
         return False
     size = values[0].untyped_storage().nbytes()
@@ -47,17 +61,15 @@ def overlap(values: Sequence[torch.Tensor]) -> bool:
     for value in values:
         units = value.itemsize // unit
         strides = [step * units for step in value.stride()]
-        part = taken.as_strided(
-            (*value.shape, units), (*strides, 1), value.storage_offset() * units
-        )
-        if part.any():
+        own = taken.as_strided((*value.shape, units), (*strides, 1), value.storage_offset() * units)
+        if own.any():
             return True
-        part.fill_(True)
+        own.fill_(True)
     return False
 
 
-def _extent(value: torch.Tensor) -> tuple[int, int]:
+def _ends(value: torch.Tensor) -> tuple[int, int]:
     """The first and the last byte of a view that has elements."""
     first = int(value.storage_offset())
-    last = first + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
-    return first * value.itemsize, (last + 1) * value.itemsize - 1
+    end = first + extent(value.shape, value.stride())
+    return first * value.itemsize, end * value.itemsize - 1

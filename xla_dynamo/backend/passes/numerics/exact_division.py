@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.constants import base, bases, constant
+from xla_dynamo.backend.graph.constants import base, constant
 from xla_dynamo.backend.graph.edit import call, substitute
-from xla_dynamo.backend.graph.fx import is_inexact
+from xla_dynamo.backend.graph.fx import bases, is_inexact
 from xla_dynamo.backend.passes.contract import Context
 
 from .no_reassociation import BARRIER, QUOTIENTS

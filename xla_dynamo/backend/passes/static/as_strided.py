@@ -1,20 +1,26 @@
-"""as_strided of a view -> as_strided of the tensor whose memory it is, in the order of its memory.
+"""Rewrite as_strided of a view to as_strided of its base, in the base's order in memory.
 
-Strides and offset of as_strided address memory, which a view shares and an array has not. What a
-chain of views begins with is dense as a rule, and its elements in the order of its strides are its
-memory. Where they are not, the op is left to run on that tensor on the CPU. An argument may be a
-part of a larger tensor: where a place in that is meant, the host views the memory.
+The strides and the offset of as_strided address memory, which views share and arrays do not. The
+base is dense as a rule: its elements, in the order of its strides, are the memory. Where it is not,
+the op is left to run on the base on the CPU. An argument may be a view of a larger tensor: where
+the op addresses memory outside of it, the host makes a view of that memory.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import edit, fx, host_ops
-from xla_dynamo.backend.graph.memory_layout import is_dense, physical_order
+from xla_dynamo.backend.graph.memory_layout import (
+    extent,
+    is_dense,
+    physical_order,
+    repeats_elements,
+)
 from xla_dynamo.backend.lowering.source import location_of
 from xla_dynamo.backend.passes.contract import Context
 from xla_dynamo.errors import UnsupportedOp
@@ -22,8 +28,7 @@ from xla_dynamo.errors import UnsupportedOp
 aten = torch.ops.aten
 _STRIDED = (aten.as_strided.default, aten.as_strided_copy.default)
 _SCATTER = aten.as_strided_scatter.default
-_CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
-# Not views to a schema, but in eager their results share memory.
+# No views according to their schemas, but in eager their results share memory.
 _SHARING = frozenset({aten._unsafe_view.default, aten._reshape_alias.default})
 
 
@@ -39,99 +44,90 @@ def resolve_as_strided(graph: Graph, context: Context) -> bool:
 
 
 def _resolve(graph: Graph, node: Node) -> None:
-    arguments: tuple[Any, ...] = node.args
-    view, size, stride, *rest = arguments
-    given: Any = rest[0] if rest else node.kwargs.get("storage_offset")
-    owner, absolute = _owner(view), given is not None
+    taken = fx.arguments(node)
+    view, size, stride = taken["input"], taken["size"], taken["stride"]
+    given = taken["storage_offset"]
+    base, absolute = _base(view), given is not None
     offset = view.meta["val"].storage_offset() if given is None else given
-    length = _length(size, stride)
-    if owner.target is host_ops.memory:
-        # Strides of strides: a place in memory stays one, and what is beyond the first is there.
-        made: tuple[Any, ...] = owner.args
-        argument, _, _, of_memory = made
-        absolute = absolute or of_memory
-        if absolute != of_memory or not _inside(owner, offset, length):
-            owner = argument
-    start = offset - owner.meta["val"].storage_offset()
-    inside = 0 in size or _inside(owner, offset, length)
-    if owner.meta.get("argument") and 0 not in size and (absolute or not inside):
-        owner = _viewed(graph, owner, length, offset if absolute else start, absolute)
+    length = extent(size, stride)
+    if base.target is host_ops.memory:
+        # as_strided of as_strided: the memory that the host views may be too short for this one.
+        made: tuple[Any, ...] = base.args
+        argument, _, _, was_absolute = made
+        absolute = absolute or was_absolute
+        if absolute != was_absolute or not _contains(base, offset, length):
+            base = argument
+    start = offset - base.meta["val"].storage_offset()
+    is_inside = 0 in size or _contains(base, offset, length)
+    if base.meta.get("argument") and 0 not in size and (absolute or not is_inside):
+        base = _memory_of(graph, base, length, offset if absolute else start, absolute)
         start = 0
-    elif not inside:
-        node.meta["unresolved"], start = True, offset
-    elif (order := physical_order(owner.meta["val"])) is not None:
+    elif is_inside:
         with graph.inserting_before(node):
-            owner = _permuted(graph, owner, order, like=node)
-    node.args, node.kwargs = (owner, size, stride, start), {}
+            base = _in_physical_order(graph, base, like=node)
+    else:
+        node.meta["unresolved"], start = True, offset
+    node.args, node.kwargs = (base, size, stride, start), {}
 
 
 def _resolve_scatter(graph: Graph, node: Node) -> None:
-    """Write to the memory that the view is a part of; then what the view is of that.
+    """Write to the base of the view, flattened; the result is the view of that.
 
     An argument is taken to begin where it began when this was compiled.
     """
-    arguments: tuple[Any, ...] = node.args
-    view, source, size, stride, *rest = arguments
-    _refuse_copies(node, size, stride)
-    given: Any = rest[0] if rest else node.kwargs.get("storage_offset")
-    owner = _owner(view)
-    base, part = owner.meta["val"], view.meta["val"]
-    if any(n > 1 and step == 0 for n, step in zip(part.shape, part.stride(), strict=True)):
-        with graph.inserting_before(node):  # as eager, which writes to a dense copy
-            dense = edit.call(graph, aten.clone.default, view, like=node, **_CONTIGUOUS)
-        node.args, node.kwargs = (dense, source, size, stride, given or 0), {}
-        return
-    offset = part.storage_offset() if given is None else given
-    if not _inside(owner, offset, _length(size, stride)):
-        node.meta["unresolved"] = True
-        return
-    begin = part.storage_offset() - base.storage_offset()
-    start = offset - base.storage_offset()
-    order = physical_order(base)
-    if owner is view and order is None:
-        node.args, node.kwargs = (view, source, size, stride, start), {}
-        return
-    with graph.inserting_before(node):
-        memory = owner if order is None else _permuted(graph, owner, order, like=node)
-        flat = edit.call(graph, aten.view.default, memory, [base.numel()], like=node)
-        written = edit.call(graph, _SCATTER, flat, source, size, stride, start, like=node)
-        view_of = (written, list(part.shape), list(part.stride()), begin)
-        value = node.meta["val"]
-        result = edit.insert(graph, aten.as_strided.default, view_of, {}, like=node, value=value)
-    edit.substitute(node, result)
-
-
-def _permuted(graph: Graph, base: Node, order: tuple[int, ...], *, like: Node) -> Node:
-    return edit.call(graph, aten.permute.default, base, list(order), like=like)
-
-
-def _refuse_copies(node: Node, size: Any, stride: Any) -> None:
-    """Raise for a write to several elements at one place: which was changed is not known here.
-
-    Raises:
-        UnsupportedOp.
-    """
-    if 0 not in size and any(n > 1 and step == 0 for n, step in zip(size, stride, strict=True)):
+    taken = fx.arguments(node)
+    view, source, size, stride = (taken[n] for n in ("input", "src", "size", "stride"))
+    given = taken["storage_offset"]
+    if 0 not in size and repeats_elements(size, stride):
         raise UnsupportedOp(
             f"{node.target} at {location_of(node)}: more than one element of the written-to tensor "
             "refers to a single memory location, as as_strided with a stride of 0 made it. clone() "
             "that tensor before it is written to, or write to what it was made of"
         )
-
-
-def _inside(owner: Node, offset: int, length: int) -> bool:
-    """Whether `length` elements from `offset` on are all in the memory of a dense `owner`."""
-    base = owner.meta["val"]
+    base_node = _base(view)
+    base, written = base_node.meta["val"], view.meta["val"]
+    if repeats_elements(written.shape, written.stride()):
+        with graph.inserting_before(node):  # as eager, which writes to a dense copy
+            contiguous = {"memory_format": torch.contiguous_format}
+            dense = edit.call(graph, aten.clone.default, view, like=node, **contiguous)
+        node.args, node.kwargs = (dense, source, size, stride, given or 0), {}
+        return
+    offset = written.storage_offset() if given is None else given
+    if not _contains(base_node, offset, extent(size, stride)):
+        node.meta["unresolved"] = True
+        return
     start = offset - base.storage_offset()
-    return is_dense(base) and start >= 0 and start + length <= max(base.numel(), 1)
+    if base_node is view and physical_order(base) is None:
+        node.args, node.kwargs = (view, source, size, stride, start), {}
+        return
+    with graph.inserting_before(node):
+        memory = _in_physical_order(graph, base_node, like=node)
+        flat = edit.call(graph, aten.view.default, memory, [base.numel()], like=node)
+        result = edit.call(graph, _SCATTER, flat, source, size, stride, start, like=node)
+        begin = written.storage_offset() - base.storage_offset()
+        args = (result, list(written.shape), list(written.stride()), begin)
+        value = node.meta["val"]
+        result = edit.insert(graph, aten.as_strided.default, args, {}, like=node, value=value)
+    edit.substitute(node, result)
 
 
-def _length(size: Any, stride: Any) -> int:
-    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+def _in_physical_order(graph: Graph, base: Node, *, like: Node) -> Node:
+    """A dense tensor with its dimensions in the order that they have in memory."""
+    order = physical_order(base.meta["val"])
+    if order is None:
+        return base
+    return edit.call(graph, aten.permute.default, base, list(order), like=like)
 
 
-def _viewed(graph: Graph, argument: Node, length: int, offset: int, absolute: bool) -> Node:
-    """The memory that an argument is a part of, another part at each call, as the host views it."""
+def _contains(base: Node, offset: int, length: int) -> bool:
+    """Whether `length` elements from `offset` on are all in the memory of a dense `base`."""
+    value = base.meta["val"]
+    start = offset - value.storage_offset()
+    return is_dense(value) and start >= 0 and start + length <= max(value.numel(), 1)
+
+
+def _memory_of(graph: Graph, argument: Node, length: int, offset: int, absolute: bool) -> Node:
+    """The memory that an argument is a view of, as the host finds it at each call."""
     val = argument.meta["val"]
     begin = offset if absolute else val.storage_offset() + offset
     value = val.as_strided((length,), (1,), begin)
@@ -140,17 +136,10 @@ def _viewed(graph: Graph, argument: Node, length: int, offset: int, absolute: bo
         return edit.insert(graph, host_ops.memory, args, {}, like=argument, value=value)
 
 
-def _owner(node: Node) -> Node:
-    """What the chain of views that ends with `node` begins with."""
-    while node.op == "call_function":
-        source = node.args[0] if node.args else None
-        if not isinstance(source, Node) or not _shares(node):
-            break
-        if node.meta["val"].dtype != source.meta["val"].dtype:
-            break
-        node = source
-    return node
-
-
-def _shares(node: Node) -> bool:
-    return node.target in _SHARING or fx.is_view(node)
+def _base(node: Node) -> Node:
+    """The tensor of the same dtype that `node` is a view of, through any number of views."""
+    dtype = node.meta["val"].dtype
+    *_, base = itertools.takewhile(
+        lambda each: each.meta["val"].dtype == dtype, fx.bases(node, _SHARING)
+    )
+    return base
