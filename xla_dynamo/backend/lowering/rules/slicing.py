@@ -206,8 +206,8 @@ def unfold(x: Array, dim: int, size: int, step: int) -> Array:
         # Windows do not overlap: split into steps, and take the first elements of each.
         padding = [(0, 0, 0)] * x.ndim
         padding[dim] = (0, count * step - x.shape[dim], 0)
-        whole = lax.pad(x, jnp.zeros((), x.dtype), padding)
-        steps = whole.reshape(*x.shape[:dim], count, step, *x.shape[dim + 1 :])
+        padded = lax.pad(x, jnp.zeros((), x.dtype), padding)
+        steps = padded.reshape(*x.shape[:dim], count, step, *x.shape[dim + 1 :])
         return jnp.moveaxis(lax.slice_in_dim(steps, 0, size, axis=dim + 1), dim + 1, -1)
     places = lax.iota(np.int32, count)[:, None] * step + lax.iota(np.int32, size)
     windows = x.at[along(dim, places)].get(mode="promise_in_bounds", wrap_negative_indices=False)
