@@ -57,6 +57,7 @@ ELSEWHERE = {
     "ops/nll_loss.py": "backend/passes/joint/test_log_softmax_backward.py",
     "ops/padded.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "ops/recurrent.py": "backend/lowering/rules/test_recurrent_rules.py",
+    "ops/registration.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "ops/reverse_cumsum.py": "backend/passes/lowering/test_reverse_cumsum.py",
     "passes/contract.py": "backend/test_pipeline.py",
     "passes/dynamo/exchange_calls.py": "backend/decompositions/test_margin_losses.py",

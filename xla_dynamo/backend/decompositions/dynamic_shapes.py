@@ -1,9 +1,10 @@
-"""Ops whose shape depends on data -> steps of static shapes, and a number that the host reads.
+"""Decompose ops with data-dependent shapes to padded ops, and a count that the host reads.
 
-A program of XLA has static shapes. So it computes all that there can be, what there is first, next
-to its count; the host reads the count, and takes that many. Where nothing bounds the shape
-(repeat_interleave, bincount), the count comes first and the op is computed for that size. `PADDED`
-says which steps an op is made of; counting.py takes them as nodes of a graph, compat/counted.py on
+XLA's programs have static shapes. A padded op computes its result in the largest possible shape,
+valid elements first, and their count; the host reads the count and takes that many. Where nothing
+bounds the shape (repeat_interleave, bincount), the size is computed and read first, and then the
+op for that size. `PADDED` has a function for each op, written in terms of `Steps`, which
+passes/aten/pad_dynamic_shapes.py takes as nodes of a graph, compat/execution/dynamic_shapes.py on
 lazy tensors.
 """
 
@@ -23,22 +24,26 @@ ops = torch.ops.xla_dynamo
 
 
 class Steps(Protocol):
-    """How the steps of a counted op are taken: as nodes of a graph, or on lazy tensors."""
+    """How a decomposition is carried out: as nodes of a graph, or on lazy tensors."""
 
     def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
-        """What `op` computes on the device."""
+        """The results of `op`, which runs on the device."""
         ...
 
     def value(self, operand: Any) -> Tensor:
-        """A tensor of the shape and dtype of an operand."""
+        """A tensor with the shape and dtype of an operand."""
         ...
 
     def size(self, count: Any, complaint: str) -> Any:
-        """The value of a 0-d integer tensor, for which the host waits; an error if negative."""
+        """The value of a 0-d integer tensor, for which the host waits.
+
+        Raises:
+            RuntimeError: it is negative; the text is `complaint`.
+        """
         ...
 
     def leading(self, padded: Any, count: Any, dim: int = 0, transposed: bool = False) -> Any:
-        """As many elements along `dim` as the 0-d tensor `count` says."""
+        """The first `count` (0-d) elements of `padded` along `dim`, as a matrix also transposed."""
         ...
 
 
@@ -52,15 +57,15 @@ def _masked_select(steps: Steps, x: Any, mask: Any) -> Any:
 
 
 def _index(steps: Steps, x: Any, indices: Sequence[Any]) -> Any:
-    """One mask: what there can be of it. Among other indices, a mask becomes its positions."""
-    present = [at for at, index in enumerate(indices) if index is not None]
+    """A single mask selects padded elements; among other indices, a mask becomes its positions."""
+    present = [dim for dim, index in enumerate(indices) if index is not None]
     if len(present) == 1:
         dim = present[0]
         padded, count = steps.call(ops.index_padded.default, x, indices[dim], dim)
         return steps.leading(padded, count, dim)
     shape = steps.value(x).shape
     positions: list[Any] = []
-    for number, index in enumerate(indices):
+    for at, index in enumerate(indices):
         mask = None if index is None else steps.value(index)
         if mask is None or mask.dtype not in (torch.bool, torch.uint8):
             positions.append(index)
@@ -68,12 +73,12 @@ def _index(steps: Steps, x: Any, indices: Sequence[Any]) -> Any:
         first = len(positions)
         if mask.shape != shape[first : first + mask.dim()]:
             raise IndexError(
-                f"The shape of the mask {list(mask.shape)} at index {number} does not match the "
+                f"The shape of the mask {list(mask.shape)} at index {at} does not match the "
                 f"shape of the indexed tensor {list(shape)} at index {first}"
             )
         found = _nonzero(steps, index)
         columns = range(mask.dim())
-        positions.extend(steps.call(aten.select.int, found, 1, at) for at in columns)
+        positions.extend(steps.call(aten.select.int, found, 1, column) for column in columns)
     return steps.call(aten.index.Tensor, x, positions)
 
 
@@ -99,7 +104,7 @@ def _unique_dim(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> Any:
-    # Eager gives these two whatever is asked for.
+    # Eager returns the inverse and the counts whether they are asked for or not.
     return _groups(steps, x, dim % steps.value(x).dim(), False, True, True)
 
 
@@ -118,12 +123,12 @@ def _unique_consecutive(
 def _groups(
     steps: Steps, x: Any, dim: int | None, consecutive: bool, inverse: bool, counts: bool
 ) -> Any:
-    values, groups, sizes, number = steps.call(ops.unique_padded.default, x, dim, consecutive)
-    blank = steps.call(aten.new_empty.default, x, [0], dtype=torch.int64)
+    values, groups, sizes, count = steps.call(ops.unique_padded.default, x, dim, consecutive)
+    empty = steps.call(aten.new_empty.default, x, [0], dtype=torch.int64)
     return (
-        steps.leading(values, number, dim or 0),
-        groups if inverse else blank,
-        steps.leading(sizes, number) if counts else blank,
+        steps.leading(values, count, dim or 0),
+        groups if inverse else empty,
+        steps.leading(sizes, count) if counts else empty,
     )
 
 
@@ -140,9 +145,9 @@ def _bincount(steps: Steps, x: Any, weights: Any = None, minlength: int = 0) -> 
 
 
 def tells_on_zeros(op: Any, args: Sequence[Any]) -> bool:
-    """Whether eager raises for zeros what it raises for other operands of these shapes.
+    """Whether eager raises the same error for zeros as for other operands of these shapes.
 
-    Not for a mask among indices: it picks another number of elements.
+    It does not for a mask among indices, whose count of elements decides.
     """
     return op is not aten.index.Tensor or sum(index is not None for index in args[1]) < 2
 

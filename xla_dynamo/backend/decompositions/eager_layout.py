@@ -1,7 +1,7 @@
-"""Ops whose shape inference orders dimensions in memory otherwise than eager -> as eager does.
+"""Ops for which PyTorch infers other strides than eager's results have, and eager's strides.
 
-PyTorch infers these from what they are made of, or as it does for pointwise ops, where their
-kernels for the CPU make results of their own. as_strided and result strides show the difference.
+Shape inference follows decompositions, or treats these as pointwise ops, where eager's CPU kernels
+allocate their results in their own way. as_strided and the strides of results show the difference.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from xla_dynamo.backend.graph.torch_private import (
 aten = torch.ops.aten
 
 
-def _as_a_sum(args: Sequence[Any]) -> Tensor:
-    """That of the first of two operands which decides, other than in what it is made of."""
+def _like_a_sum(args: Sequence[Any]) -> Tensor:
+    """As pointwise ops of the first two operands."""
     return aten.add.Tensor(*args[:2])
 
 
-def _as_the_first(args: Sequence[Any]) -> Tensor:
+def _like_the_first(args: Sequence[Any]) -> Tensor:
     x, y = args[:2]
     shape = torch.broadcast_shapes(x.shape, y.shape)
     return torch.empty_like(x) if x.shape == shape else x.new_empty(shape)
 
 
-def _rows_first(args: Sequence[Any]) -> Tensor:
+def _row_major(args: Sequence[Any]) -> Tensor:
     x = next(arg for arg in args if isinstance(arg, Tensor))
     return x.new_empty(x.shape)
 
 
-def _rows_first_over_no_dims(args: Sequence[Any]) -> Tensor:
+def _row_major_over_no_dims(args: Sequence[Any]) -> Tensor:
     over_none = len(args) > 1 and args[1] is not None and len(args[1]) == 0
-    return _rows_first(args) if over_none else args[0].new_empty(())
+    return _row_major(args) if over_none else args[0].new_empty(())
 
 
-def _as_the_first_or_a_sum(args: Sequence[Any]) -> Tensor:
-    like = _as_a_sum(args)
+def _like_the_first_or_a_sum(args: Sequence[Any]) -> Tensor:
+    like = _like_a_sum(args)
     return torch.empty_like(args[0]) if like.shape == args[0].shape else like
 
 
@@ -54,41 +54,38 @@ def _images(args: Sequence[Any]) -> Tensor:
 
 def _unpooled_images(args: Sequence[Any]) -> Tensor:
     x, _, size = args
-    blank = x.new_empty((*x.shape[:-2], *size))
-    return torch.empty_like(blank, memory_format=suggest_memory_format(x))
+    result = x.new_empty((*x.shape[:-2], *size))
+    return torch.empty_like(result, memory_format=suggest_memory_format(x))
 
 
-def _of_picked(args: Sequence[Any]) -> Tensor | None:
-    """Of the elements that eager picks in the order of both memory and indices; not for masks."""
+def _indexed(args: Sequence[Any]) -> Tensor | None:
+    """As a pointwise op of the tensor and its indices, which eager's kernel is; not for masks."""
     x, indices = args[:2]
     where = [dim for dim, index in enumerate(indices) if index is not None]
     if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in where):
         return None
-    places = torch.broadcast_tensors(*(indices[dim] for dim in where))
+    positions = torch.broadcast_tensors(*(indices[dim] for dim in where))
     first = where[0] if where == list(range(where[0], where[-1] + 1)) else 0
     kept = [dim for dim in range(x.dim()) if dim not in where]
 
-    def joined(of_kept: Sequence[Any], of_places: Sequence[Any]) -> list[Any]:
-        return [
-            *(of_kept[n] for n in kept[:first]),
-            *of_places,
-            *(of_kept[n] for n in kept[first:]),
-        ]
+    def joined(dims: Sequence[Any], indexed: Sequence[Any]) -> list[Any]:
+        before, after = ([dims[n] for n in some] for some in (kept[:first], kept[first:]))
+        return [*before, *indexed, *after]
 
-    def blank(shape: Sequence[Any], strides: Sequence[Any]) -> Tensor:
+    def empty(shape: Sequence[Any], strides: Sequence[Any]) -> Tensor:
         return torch.empty_strided(shape, strides, dtype=x.dtype, device="meta")
 
-    shape = joined(x.shape, places[0].shape)
-    source = blank(shape, joined(x.stride(), [0] * places[0].dim()))
-    pointers = [
-        blank(place.shape, place.stride()).reshape(joined([1] * x.dim(), place.shape)).expand(shape)
-        for place in places
+    shape = joined(x.shape, positions[0].shape)
+    source = empty(shape, joined(x.stride(), [0] * positions[0].dim()))
+    operands = [
+        empty(index.shape, index.stride()).reshape(joined([1] * x.dim(), index.shape)).expand(shape)
+        for index in positions
     ]
-    return blank(shape, compute_elementwise_output_strides(source, *pointers))
+    return empty(shape, compute_elementwise_output_strides(source, *operands))
 
 
-# op -> a tensor of the strides of its (first) result, of its operands, fake or on a device "meta";
-# or None, where they may be as inferred.
+# An op: makes, of its operands (fake or "meta"), a tensor with the strides of its (first) result;
+# or None, where the inferred strides may be right.
 LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
     **dict.fromkeys(
         (
@@ -106,9 +103,9 @@ LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
             aten.special_xlog1py.default,
             aten.xlogy.Tensor,
         ),
-        _as_a_sum,
+        _like_a_sum,
     ),
-    **dict.fromkeys((aten.binary_cross_entropy.default, aten.huber_loss.default), _as_the_first),
+    **dict.fromkeys((aten.binary_cross_entropy.default, aten.huber_loss.default), _like_the_first),
     **dict.fromkeys(
         (
             aten.isin.Tensor_Scalar,
@@ -117,11 +114,11 @@ LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
             aten.normal.Tensor_Tensor,
             aten.pow.Scalar,
         ),
-        _rows_first,
+        _row_major,
     ),
-    **dict.fromkeys((aten.all.dims, aten.any.dims), _rows_first_over_no_dims),
-    aten.index.Tensor: _of_picked,
-    aten.ldexp.Tensor: _as_the_first_or_a_sum,
+    **dict.fromkeys((aten.all.dims, aten.any.dims), _row_major_over_no_dims),
+    aten.index.Tensor: _indexed,
+    aten.ldexp.Tensor: _like_the_first_or_a_sum,
     **dict.fromkeys(
         (
             aten._batch_norm_with_update.default,
@@ -140,55 +137,23 @@ LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
 }
 
 
-def mended(op: Any, args: Any, result: Any) -> Any:
+def with_eager_strides(op: Any, args: Any, result: Any) -> Any:
     """What shape inference gave for `op` of fake tensors, with the strides of eager's result."""
     return _restrided(op, args, result, lambda x, strides: x.new_empty_strided(x.shape, strides))
 
 
-def in_order(op: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """`decomposition` of `op`, whose (first) result has the strides of eager's."""
-
-    @functools.wraps(decomposition)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return _restrided(op, args, decomposition(*args, **kwargs), _copy_in_order)
-
-    return run
-
-
 def _restrided(
-    op: Any, args: Any, result: Any, make: Callable[[Tensor, tuple[int, ...]], Tensor]
+    op: Any, args: Any, result: Any, copy: Callable[[Tensor, tuple[int, ...]], Tensor]
 ) -> Any:
-    """`result`, or where its (first) tensor has other strides than eager's, with what is made."""
+    """`result`; its (first) tensor is copied where eager's has other strides."""
     if op not in LIKE:
         return result
     first = result if isinstance(result, Tensor) else result[0]
     like = LIKE[op](args)
     if like is None or like.shape != first.shape or like.stride() == first.stride():
         return result
-    first = make(first, like.stride())
+    first = copy(first, like.stride())
     return first if isinstance(result, Tensor) else (first, *result[1:])
-
-
-class _Within(threading.local):
-    """Whether this thread is in the decomposition of an op to itself."""
-
-    kept = False
-
-
-_within = _Within()
-
-
-def _kept_in_order(op: Any) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if _within.kept:
-            return NotImplemented
-        _within.kept = True
-        try:
-            return in_order(op, op)(*args, **kwargs)
-        finally:
-            _within.kept = False
-
-    return run
 
 
 def _copy_in_order(x: Tensor, strides: tuple[int, ...]) -> Tensor:
@@ -198,16 +163,52 @@ def _copy_in_order(x: Tensor, strides: tuple[int, ...]) -> Tensor:
     return x.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)
 
 
-def decompositions_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """Those of `table` whose results' strides PyTorch infers otherwise than eager has them."""
-    return {op: in_order(op, how) for op, how in table.items() if op in LIKE}
+def _restriding(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which computes `op`, followed by a copy where eager has other strides."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _restrided(op, args, function(*args, **kwargs), _copy_in_order)
+
+    return run
 
 
-def kept_in_order(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """For the ops that are not in `table`: to themselves, and a copy where the order is another."""
-    return {op: _kept_in_order(op) for op in LIKE if op not in table}
+class _Thread(threading.local):
+    """Whether this thread is in the decomposition of an op to itself and a copy."""
+
+    is_inside = False
+
+
+_thread = _Thread()
+
+
+def _to_itself(op: Any) -> Callable[..., Any]:
+    restriding = _restriding(op, op)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if _thread.is_inside:
+            return NotImplemented
+        _thread.is_inside = True
+        try:
+            return restriding(*args, **kwargs)
+        finally:
+            _thread.is_inside = False
+
+    return run
+
+
+def restrided_decompositions(
+    table: dict[Any, Callable[..., Any]],
+) -> dict[Any, Callable[..., Any]]:
+    """The decompositions of `table` whose results have other strides than eager's, corrected."""
+    return {op: _restriding(op, how) for op, how in table.items() if op in LIKE}
+
+
+def restrided_ops(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """Decompositions of ops that are not in `table` to themselves, and a copy if strides differ."""
+    return {op: _to_itself(op) for op in LIKE if op not in table}
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """F.one_hot, whose decomposition compares with classes: in the order of eager's result."""
+    """F.one_hot, row-major as in eager; it decomposes to a comparison, which need not be."""
     return torch.nn.functional.one_hot(tensor, num_classes).contiguous()

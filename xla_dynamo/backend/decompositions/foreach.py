@@ -1,7 +1,7 @@
-"""Ops on lists of tensors -> the same op on each of their elements.
+"""Decompose ops on lists of tensors to one op for each element.
 
-Optimizers use them to issue a dozen ops a step, not a dozen for each parameter. In a graph the
-elements are ops of their own again: XLA fuses what belongs together.
+Optimizers use list ops to issue a dozen ops a step, not a dozen for each parameter. In a graph,
+separate ops cost nothing, and XLA fuses them as it sees fit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 aten = torch.ops.aten
 
-# Lists of tensors: op -> the op that each element of the lists goes through.
+# An op on lists: the op on each of their elements.
 FOREACH: dict[Any, Any] = {
     aten._foreach_add.Scalar: aten.add.Scalar,
     aten._foreach_add.List: aten.add.Tensor,
@@ -60,38 +60,26 @@ FOREACH: dict[Any, Any] = {
     aten._foreach_copy.default: aten.copy.default,
 }
 
-# Their last argument has a name only.
-BY_NAME = frozenset({aten.addcmul.default, aten.addcdiv.default})
+# Ops whose last argument, `value`, can only be given by name.
+_VALUE_BY_NAME = frozenset({aten.addcmul.default, aten.addcdiv.default})
 
 
-def element(argument: Any, index: int, length: int) -> Any:
-    """What element `index` of the lists gets of an argument: its own, or the one there is."""
-    return (
-        argument[index]
-        if isinstance(argument, (list, tuple)) and len(argument) == length
-        else argument
-    )
-
-
-def named(each: Any, args: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of the op on one element: a fourth one may have a name only."""
-    if each in BY_NAME and len(args) == 4:
-        return args[:3], {"value": args[3]}
-    return args, {}
-
-
-def _of_each(each: Any) -> Callable[..., list[Any]]:
+def _decomposition(op: Any) -> Callable[..., list[Any]]:
     def run(*args: Any, **kwargs: Any) -> list[Any]:
         length = next(len(argument) for argument in args if isinstance(argument, (list, tuple)))
+        # Arguments that are no lists are shared by all elements.
+        columns = [x if isinstance(x, (list, tuple)) else [x] * length for x in args]
         results = []
-        for index in range(length):
-            own, value = named(each, [element(argument, index, length) for argument in args])
-            results.append(each(*own, **value, **kwargs))
+        for own in zip(*columns, strict=True):
+            if op in _VALUE_BY_NAME and len(own) == 4:
+                results.append(op(*own[:3], value=own[3], **kwargs))
+            else:
+                results.append(op(*own, **kwargs))
         return results
 
     return run
 
 
 FOREACH_DECOMPOSITIONS: dict[Any, Callable[..., list[Any]]] = {
-    op: _of_each(each) for op, each in FOREACH.items()
+    op: _decomposition(each) for op, each in FOREACH.items()
 }

@@ -1,8 +1,8 @@
-"""multi_margin_loss and multilabel_margin_loss -> steps that are right at their kinks, too.
+"""multi_margin_loss and multilabel_margin_loss, in place of PyTorch's wrong decompositions.
 
-PyTorch's decompositions, which AOTAutograd differentiates, let gradients pass where a margin is
-just met, count the places after the last target as targets of class 0, and give a loss of one row
-a dimension. These are exchanged for them in Dynamo's graph, and below autograd.
+PyTorch's, which AOTAutograd differentiates, pass gradients where a margin is just met, take the
+padding after the last target for targets of class 0, and return the loss of a single row with a
+dimension. Calls are exchanged in Dynamo's graph, and these are decompositions below autograd.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def multi_margin_loss(
     weight: Tensor | None = None,
     reduction: int = _MEAN,
 ) -> Tensor:
-    """aten.multi_margin_loss of operands that have been found to be valid."""
-    rows, place = torch.atleast_2d(self), torch.atleast_1d(target).unsqueeze(1)
-    slack = margin - rows.gather(1, place) + rows
-    other = torch.arange(rows.shape[1], device=rows.device) != place
+    """aten.multi_margin_loss of valid operands."""
+    rows, index = torch.atleast_2d(self), torch.atleast_1d(target).unsqueeze(1)
+    slack = margin - rows.gather(1, index) + rows
+    other = torch.arange(rows.shape[1], device=rows.device) != index
     loss = torch.where((slack > 0) & other, slack, 0)
     if p == 2:
         loss = loss * loss
     if weight is not None:
-        loss = loss * weight[place]
+        loss = loss * weight[index]
     return _reduced(loss.sum(1) / rows.shape[1], target.shape, reduction)
 
 
@@ -51,10 +51,10 @@ def multilabel_margin_loss_forward(
     """aten.multilabel_margin_loss_forward; a row of targets ends at its first negative one."""
     rows, targets = torch.atleast_2d(self), torch.atleast_2d(target)
     valid = torch.cumprod((targets >= 0).int(), 1).bool()
-    place = torch.where(valid, targets, 0)
+    index = torch.where(valid, targets, 0)
     classes = torch.arange(rows.shape[1], device=rows.device)
-    is_target = ((place.unsqueeze(2) == classes) & valid.unsqueeze(2)).any(1)
-    slack = 1 - rows.gather(1, place).unsqueeze(2) + rows.unsqueeze(1)
+    is_target = ((index.unsqueeze(2) == classes) & valid.unsqueeze(2)).any(1)
+    slack = 1 - rows.gather(1, index).unsqueeze(2) + rows.unsqueeze(1)
     pairs = (slack > 0) & valid.unsqueeze(2) & ~is_target.unsqueeze(1)
     loss = torch.where(pairs, slack, 0).sum((1, 2)) / rows.shape[1]
     reduced = _reduced(loss, target.shape[: target.dim() - 1], reduction)
@@ -76,8 +76,8 @@ def _functional_multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    number = _number(size_average, reduce, reduction)
-    return multi_margin_loss(input, target, p, margin, weight, number)
+    how = _reduction(size_average, reduce, reduction)
+    return multi_margin_loss(input, target, p, margin, weight, how)
 
 
 def _functional_multilabel_margin_loss(
@@ -87,11 +87,11 @@ def _functional_multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    return multilabel_margin_loss(input, target, _number(size_average, reduce, reduction))
+    return multilabel_margin_loss(input, target, _reduction(size_average, reduce, reduction))
 
 
-def _number(size_average: bool | None, reduce: bool | None, reduction: str) -> int:
-    """What torch.nn.functional hands on."""
+def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> int:
+    """The integer that torch.nn.functional passes to the ATen op."""
     if size_average is None and reduce is None:
         return reduction_number(reduction)
     return old_reduction_number(size_average, reduce, emit_warning=False)
@@ -107,7 +107,7 @@ MARGIN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.multi_margin_loss.default: multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: multilabel_margin_loss_forward,
 }
-# What a program may call -> the same here.
+# What a program may call, and what it is exchanged for.
 MARGIN_CALLS: dict[object, Callable[..., Any]] = {
     **MARGIN_DECOMPOSITIONS,
     aten.multi_margin_loss: multi_margin_loss,

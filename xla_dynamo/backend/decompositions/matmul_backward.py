@@ -1,7 +1,7 @@
-"""Gradients of linear and matmul as products: decompositions of the ops that stand for them.
+"""Decompose the gradients of linear and matmul to matrix products.
 
-Where a device has a kernel for `linear` (the xla device records one op instead of five), autograd
-calls `linear_backward`, for which PyTorch has no decomposition.
+Where a device has a kernel of its own for `linear` (the xla device records one op instead of five),
+autograd calls `linear_backward`, for which PyTorch has no decomposition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 def linear_backward(
     x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of x @ weight.T + bias with respect to x, weight and bias, where `mask` asks."""
+    """Gradients of x @ weight.T + bias by x, weight and bias, as far as `mask` asks for them."""
     rows = _rows(grad)
     return (
         torch.matmul(grad, weight.conj()) if mask[0] else None,
@@ -27,13 +27,13 @@ def linear_backward(
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
-    return x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)  # also of no elements
+    return x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
 
 
 def matmul_backward(
     grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: Sequence[bool]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of x @ y with respect to both; vectors are matrices of one row or column."""
+    """Gradients of x @ y by x and y; a vector is a matrix of one row or column."""
     left = x.unsqueeze(0) if x.dim() == 1 else x
     right = y.unsqueeze(-1) if y.dim() == 1 else y
     if x.dim() == 1:
@@ -57,7 +57,7 @@ def _adjoint(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _summed(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Summed over what was broadcast."""
+    """`gradient` summed over the dimensions in which `like` was broadcast."""
     return gradient.sum_to_size(like.shape) if gradient.shape != like.shape else gradient
 
 

@@ -1,6 +1,6 @@
-"""Which aten ops PyTorch's own decompositions take apart before anything is lowered.
+"""Which ATen ops are decomposed before anything is lowered: PyTorch's decompositions, and ours.
 
-An op keeps its node where a rule or torch-mlir lowers it better than its decomposition would.
+An op is not decomposed where a rule or torch-mlir lowers it better than its decomposition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xla_dynamo.backend.lowering import rules  # noqa: F401  (fills RULES)
 from xla_dynamo.backend.lowering.registry import RULES
 
 from .determinants import LINEAR_ALGEBRA_DECOMPOSITIONS
-from .eager_layout import decompositions_in_order, kept_in_order
+from .eager_layout import restrided_decompositions, restrided_ops
 from .empty_strided import BLANK_DECOMPOSITIONS
 from .foreach import FOREACH_DECOMPOSITIONS
 from .margin_losses import MARGIN_DECOMPOSITIONS
@@ -41,12 +41,12 @@ def _frozen_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """With the statistics that PyTorch keeps on devices: the rule gives those of the CPU, none."""
+    """Returns the statistics that devices save, too; the rule, like the CPU, saves none."""
     return native_batch_norm_helper(x, weight, bias, mean, var, False, momentum, eps, False)[:3]
 
 
 def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: complex) -> torch.Tensor:
-    """Of promoted operands."""
+    """Promotes its operands, as eager does."""
     return torch.where(x <= threshold, 0, grad.to(torch.result_type(grad, x)))
 
 
@@ -66,11 +66,11 @@ def core() -> dict[Any, Callable[..., Any]]:
 
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """What is taken apart: core decompositions of ops without a rule, and our own."""
+    """Core decompositions of ops without a rule, and our own."""
     without_rule = {op: how for op, how in core().items() if op not in RULES}
     return {
         **without_rule,
-        **decompositions_in_order(without_rule),
+        **restrided_decompositions(without_rule),
         **LINEAR_ALGEBRA_DECOMPOSITIONS,
         **PRODUCT_DECOMPOSITIONS,
         **FOREACH_DECOMPOSITIONS,
@@ -80,5 +80,5 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 @functools.cache
 def traced_decompositions() -> dict[Any, Callable[..., Any]]:
-    """What a trace that tells views from copies takes apart: its results have eager's strides."""
-    return {**kept_in_order(decompositions()), **decompositions()}
+    """Decompositions for a trace that tells views from copies: results have eager's strides."""
+    return {**restrided_ops(decompositions()), **decompositions()}

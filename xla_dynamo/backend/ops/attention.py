@@ -8,12 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .registration import op
+
 
 def _factor(query: Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
-@torch.library.custom_op("xla_dynamo::attention", mutates_args=())
+def _fake_attention(
+    query: Tensor, key: Tensor, value: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows = query.shape[:-1]
+    sizes = (value.shape[-1], key.shape[-2], 1)
+    out, weights, inverse = (query.new_empty((*rows, size)) for size in sizes)
+    return out, weights, inverse
+
+
+@op(fake=_fake_attention)
 def attention(
     query: Tensor,
     key: Tensor,
@@ -42,7 +53,7 @@ def attention(
     return weights @ value * inverse, weights, inverse
 
 
-@torch.library.custom_op("xla_dynamo::attention_backward", mutates_args=())
+@op(fake=lambda _, *tensors: tuple(map(torch.empty_like, tensors[:3])))
 def attention_backward(
     grad: Tensor,
     query: Tensor,
@@ -63,18 +74,3 @@ def attention_backward(
         x.unflatten(1, (heads, shared)).sum(2) for x in (grad_scores.mT @ query, weights.mT @ grad)
     )
     return grad_scores @ keys, by_key, by_value
-
-
-@attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    rows = query.shape[:-1]
-    sizes = (value.shape[-1], key.shape[-2], 1)
-    out, weights, inverse = (query.new_empty((*rows, size)) for size in sizes)
-    return out, weights, inverse
-
-
-@attention_backward.register_fake
-def _(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)

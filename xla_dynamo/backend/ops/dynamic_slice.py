@@ -1,4 +1,4 @@
-"""Slices whose start is a tensor; lowering/rules/slicing.py lowers them."""
+"""Slices whose start is a tensor; lowering/rules/dynamic_slice.py lowers them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .registration import op
 
-@torch.library.custom_op("xla_dynamo::dynamic_slice", mutates_args=())
+
+def _slice(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
+    return x.new_empty([length if at == dim else n for at, n in enumerate(x.shape)])
+
+
+@op(fake=_slice)
 def dynamic_slice(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
     """`length` elements of `x` along `dim`, from the integer 0-d tensor `start` on."""
     return torch.narrow(x, dim, start, length).clone()
 
 
-@torch.library.custom_op("xla_dynamo::dynamic_slice_backward", mutates_args=())
+@op(fake=lambda grad, sizes, dim, start: grad.new_empty(sizes))
 def dynamic_slice_backward(grad: Tensor, sizes: Sequence[int], dim: int, start: Tensor) -> Tensor:
-    """Zeros of shape `sizes` with `grad` in the place of the slice."""
+    """Zeros of shape `sizes` with `grad` where the slice was taken."""
     result = grad.new_zeros(sizes)
     torch.narrow(result, dim, start, grad.shape[dim]).copy_(grad)
     return result
-
-
-@dynamic_slice.register_fake
-def _(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
-    sizes = list(x.shape)
-    sizes[dim] = length
-    return x.new_empty(sizes)
-
-
-@dynamic_slice_backward.register_fake
-def _(grad: Tensor, sizes: Sequence[int], dim: int, start: Tensor) -> Tensor:
-    return grad.new_empty(sizes)

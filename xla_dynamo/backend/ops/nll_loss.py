@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .registration import op
 
-@torch.library.custom_op("xla_dynamo::nll_loss_row_gradient", mutates_args=())
+
+@op(fake=lambda grad, target, *_: grad.new_empty(target.shape).unsqueeze(min(target.dim(), 1)))
 def nll_loss_row_gradient(
     grad: Tensor,
     target: Tensor,
@@ -20,15 +22,3 @@ def nll_loss_row_gradient(
     shares = grad if weight is None else grad * weight[torch.where(counted, target, 0)]
     shares = shares / total_weight if reduction == 1 else shares
     return torch.where(counted, -shares, 0).unsqueeze(min(target.dim(), 1))
-
-
-@nll_loss_row_gradient.register_fake
-def _(
-    grad: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    total_weight: Tensor,
-) -> Tensor:
-    return grad.new_empty(target.shape).unsqueeze(min(target.dim(), 1))

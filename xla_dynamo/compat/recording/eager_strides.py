@@ -62,7 +62,7 @@ def of_masked(x: Leaf, indices: Sequence[Leaf | None], picked: Meta) -> Meta:
         return picked
     selected = torch.empty(picked.shape[dim], dtype=torch.int64, device="meta")
     given = blank(of), [None] * dim + [selected] * mask.dim()
-    return meta_of(eager_layout.mended(aten.index.Tensor, given, blank(picked)))
+    return meta_of(eager_layout.with_eager_strides(aten.index.Tensor, given, blank(picked)))
 
 
 def _in_question(op: Op, given: list[Meta]) -> bool:

@@ -118,7 +118,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
         if view is None:
             with _quietly, mode:
                 result = function(*fake_args, **fake_kwargs)
-                result = eager_layout.mended(op.func, fake_args, result)
+                result = eager_layout.with_eager_strides(op.func, fake_args, result)
         _refuse_dtypes(op, args, kwargs)
         metas = _metas(result, op)
     except UnsupportedOp:

@@ -1,7 +1,6 @@
-"""Strides as PyTorch infers them -> the strides of eager's results, where the two differ.
+"""Give values the strides of eager's results where shape inference gives others.
 
-Nothing is computed anew: `meta["val"]` changes, from which views, as_strided and the strides of
-results are derived.
+Only `meta["val"]` changes, from which views, as_strided and the strides of outputs are derived.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend.decompositions.eager_layout import LIKE, mended
+from xla_dynamo.backend.decompositions.eager_layout import LIKE, with_eager_strides
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.passes.contract import Context
 
@@ -34,7 +33,7 @@ def restore_eager_layout(graph: Graph, context: Context) -> bool:
 
 
 def _value(node: Node) -> Any:
-    """The value of `node` for those of its operands; None if it is the one that it has."""
+    """The value of `node`, inferred anew from its operands; None where it stays as it is."""
     op: Any = node.target
     old: Any = node.meta.get("val")
     if not (isinstance(op, torch._ops.OpOverload) or op is operator.getitem):
@@ -43,7 +42,7 @@ def _value(node: Node) -> Any:
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
     if op in LIKE:
-        new = mended(op, args, old)
+        new = with_eager_strides(op, args, old)
         return None if new is old else new
     try:
         new = op(*args, **kwargs)
