@@ -2,7 +2,8 @@
 #
 #   make demo     train a digits classifier on XLA          make lint         ruff and pyright
 #   make test     all tests; ARGS="-k digits" picks some    make wheel        dist/*.whl
-#   make bench    benchmarks; they rewrite README's tables  make wheel-check  that wheel, in an empty venv
+#   make spine    those of a minute, for the inner loop     make wheel-check  that wheel, in an empty venv
+#   make bench    benchmarks; they rewrite README's tables
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
 #   make fuzz     1000 random programs against eager, through both doors; failures go to fuzz/
 
@@ -10,14 +11,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test lint bench operators fuzz wheel wheel-check
+.PHONY: demo test spine lint bench operators fuzz wheel wheel-check
 .SUFFIXES:
 
 demo: .venv/.demo
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: .venv/.test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ARGS)
+
+spine: .venv/.test
+	$(BIN)/python -m pytest -q -m spine tests/backend tests/test_mirror.py $(ARGS)
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -22,13 +22,16 @@ codegen.make_quick()
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from torch._dynamo import guards  # noqa: E402
 
 import xla_dynamo  # noqa: E402
 
 torch.set_num_threads(2)
+# It times each graph's guards, for a log, after flushing the caches: a tenth of a compile.
+guards.profile_guard_manager = lambda *_: 0.0  # pyright: ignore
 
 
-# Files that take a minute or more, the longest first: no process should end with one, alone.
+# Files whose tests take long, the longest first: no process should end with one, alone.
 _LONG = (
     "operators/test_sweep.py",
     "operators/test_gradients.py",
@@ -46,7 +49,12 @@ _LONG = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` picks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rules = [item for item in items if item.path.parent.name == "rules"]
+    for item in {item.path: item for item in reversed(rules)}.values():
+        item.add_marker("spine")  # one test of each family
+
     def place(item: pytest.Item) -> int:
         return next((i for i, name in enumerate(_LONG) if name in item.nodeid), len(_LONG))
 

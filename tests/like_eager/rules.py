@@ -25,7 +25,7 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
         array = tensor.view(torch.int16).numpy().view(dtypes.to_numpy(torch.bfloat16))
     else:
         array = tensor.numpy()
-    return jax.numpy.asarray(array)
+    return jax.device_put(array)  # jnp.asarray compiles a copy
 
 
 def to_torch(array: jax.Array) -> torch.Tensor:

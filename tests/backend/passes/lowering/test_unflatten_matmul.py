@@ -18,6 +18,7 @@ from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.passes.lowering.unflatten_matmul import unflatten_matmul
 
 aten = torch.ops.aten
+pytestmark = pytest.mark.spine
 CONTEXT = Context("test", WayIn.COMPILE, Target("cpu"))
 
 

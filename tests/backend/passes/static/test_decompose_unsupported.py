@@ -11,6 +11,7 @@ from xla_dynamo.backend.lowering import registry
 from xla_dynamo.backend.passes.static.decompose_unsupported import decompose
 
 aten = torch.ops.aten
+pytestmark = pytest.mark.spine
 
 
 def test_a_declined_op_is_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
