@@ -15,8 +15,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.lowering import operands
-from xla_dynamo.compat.recording.trace import two_devices
 from xla_dynamo.compat.values import functionalization, torch_private
+from xla_dynamo.compat.values.describe import two_devices
 from xla_dynamo.compat.values.op_table import Op, op_of
 
 from .direct_update import Unfit, argument, compute, leaf_of, store

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
-from xla_dynamo.compat.values import torch_private, values
+from xla_dynamo.compat.values import torch_private
+from xla_dynamo.compat.values.describe import two_devices
 from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.scalar_inputs import FILLS, LARGE
 from xla_dynamo.compat.values.source_location import user_location
@@ -34,25 +35,26 @@ from xla_dynamo.compat.values.trie import (
     numbers_in,
     zero_dim,
 )
-from xla_dynamo.compat.values.values import Failure, Leaf, Meta, Ref, Value, leaf, meta
+from xla_dynamo.compat.values.values import (
+    Failure,
+    Leaf,
+    Meta,
+    Ref,
+    Value,
+    leaf,
+    meta,
+    result,
+    results,
+)
 
 from . import seeds, shape_inference
 from .revive_overwritten import without_failed
 
 _wrapper = torch_private.wrapper_subclass
-_results: list[Ref] = [Ref(i, None) for i in range(4096)]
 _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
 _STATES = 300_000
-
-
-def two_devices(first: torch.device | str, second: torch.device | str) -> RuntimeError:
-    """The error for operands on different devices."""
-    return RuntimeError(
-        "Expected all tensors to be on the same device, but found at least two devices, "
-        f"{first} and {second}!"
-    )
 
 
 class ForeignTensor(Exception):
@@ -106,7 +108,7 @@ class Trace:
                 outputs = self._advance(op, args, kwargs)
                 if type(outputs) is Meta:
                     values = self.values
-                    value = Value(outputs, self, _result(len(values)), self.stamp)
+                    value = Value(outputs, self, result(len(values)), self.stamp)
                     values.append(value)
                     shape, dtype, strides = outputs.shape, outputs.dtype, outputs.strides
                     made = _wrapper(Leaf, shape, strides, dtype=dtype, device=self.device)
@@ -131,12 +133,12 @@ class Trace:
                     return outputs
                 stamp, values = self.stamp, self.values
                 if type(outputs) is Meta:
-                    value = Value(outputs, self, _result(len(values)), stamp)
+                    value = Value(outputs, self, result(len(values)), stamp)
                     values.append(value)
                     return value
                 first = len(values)
-                _result(first + len(outputs))
-                refs = _results[first : first + len(outputs)]
+                result(first + len(outputs))
+                refs = results[first : first + len(outputs)]
                 made = [
                     Value(output, self, ref, stamp)
                     for output, ref in zip(outputs, refs, strict=True)
@@ -314,7 +316,7 @@ class Trace:
         if state is None:
             state = self._add(key, positional, len(self.scalars), value.meta)
         self.state = state
-        value.ref = _result(len(self.values))
+        value.ref = result(len(self.values))
         value.stamp = self.stamp
         self.values.append(value)
 
@@ -358,7 +360,7 @@ class Trace:
         if outputs is None:
             return None
         if type(outputs) is Meta:
-            value = Value(outputs, self, _result(len(self.values)), self.stamp)
+            value = Value(outputs, self, result(len(self.values)), self.stamp)
             self.values.append(value)
             return leaf(value)
         return type(outputs)([self._leaves(output) for output in outputs])
@@ -366,14 +368,6 @@ class Trace:
 
 def _restriding(value: Value, wanted: Meta) -> tuple[Any, ...]:
     return RESTRIDE, value.ref, tuple(wanted.shape), wanted.layout
-
-
-def _result(number: int) -> Ref:
-    if number >= len(_results):
-        with values.naming:
-            while number >= len(_results):
-                _results.extend([Ref(i, None) for i in range(len(_results), 2 * len(_results))])
-    return _results[number]
 
 
 def _next_seed(trace: Trace, kwargs: Any) -> int:

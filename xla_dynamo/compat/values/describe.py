@@ -69,3 +69,11 @@ def refs(state: State) -> Iterator[Ref]:
                 yield from flat(part)
 
     return flat(state.key)
+
+
+def two_devices(first: torch.device | str, second: torch.device | str) -> RuntimeError:
+    """The error for operands on different devices."""
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, "
+        f"{first} and {second}!"
+    )

@@ -51,6 +51,18 @@ class Ref:
         return f"%{self.index}" if self.meta is None else f"%arg{self.index}"
 
 
+results: list[Ref] = [Ref(i, None) for i in range(4096)]
+
+
+def result(index: int) -> Ref:
+    """The name of result `index` of a trace."""
+    if index >= len(results):
+        with naming:
+            while index >= len(results):
+                results.extend([Ref(i, None) for i in range(len(results), 2 * len(results))])
+    return results[index]
+
+
 class Meta:
     """Shape, dtype and strides of a value, one object for each triple: compare with `is`.
 
