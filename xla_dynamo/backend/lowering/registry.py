@@ -16,11 +16,14 @@ second function, `@lower(op, platform="cpu")`, or `@helper.on("cpu")` for a help
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
+
+import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -142,9 +145,25 @@ def lower(*ops: Any, platform: str | None = None) -> Callable[[Function], Functi
 def lower_random(*ops: Any) -> Callable[[Function], Function]:
     """Like `lower`, for ops that draw random numbers: the rule's first argument is a key.
 
-    The key is a uint32 array of shape [2], different for each op of a graph and each call.
+    The key is a uint32 array of shape [2], different for each op of a graph and each call. A
+    torch.Generator is refused before the rule is called.
     """
-    return _register(ops, random=True)
+
+    def register(function: Function) -> Function:
+        _register(ops, random=True)(functools.partial(_without_generator, function))
+        return function
+
+    return register
+
+
+def _without_generator(rule: Callable[..., Any], key: Any, *args: Any, **kwargs: Any) -> Any:
+    generator = kwargs.pop("generator", None)
+    if generator is not None or any(isinstance(argument, torch.Generator) for argument in args):
+        raise Unsupported(
+            "It draws from a torch.Generator, whose state only eager PyTorch can advance.",
+            "Pass no generator: torch.manual_seed seeds what is compiled.",
+        )
+    return rule(key, *args, **kwargs)
 
 
 def _register(ops: tuple[Any, ...], *, random: bool) -> Callable[[Function], Function]:

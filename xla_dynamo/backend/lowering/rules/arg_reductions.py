@@ -6,6 +6,9 @@ reductions: XLA drops the one that is not used and fuses the two where both are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -18,10 +21,10 @@ from .reductions import amax, amin
 
 aten = torch.ops.aten
 
-_ARG = {"max": lax.argmax, "min": lax.argmin}
 
-
-def _position(name: str, x: Array, dim: int | None, keepdim: bool) -> Array:
+def _position(
+    arg: Callable[..., Array], x: Array, dim: int | None = None, keepdim: bool = False
+) -> Array:
     source = x.reshape(-1) if dim is None else at_least_1d(x)
     over = axis(dim or 0, source.ndim)
     if x.size == 0:
@@ -29,7 +32,7 @@ def _position(name: str, x: Array, dim: int | None, keepdim: bool) -> Array:
     else:
         source = source.astype(np.int8) if source.dtype == np.bool_ else source
         dtype = np.int32 if source.shape[over] < 2**31 else np.int64
-        result = _ARG[name](source, over, dtype)
+        result = arg(source, over, dtype)
     if keepdim and x.ndim:
         shape = [1] * x.ndim if dim is None else list(source.shape)
         shape[over] = 1
@@ -37,21 +40,15 @@ def _position(name: str, x: Array, dim: int | None, keepdim: bool) -> Array:
     return result.reshape(()) if x.ndim == 0 else result
 
 
-@lower(aten.argmax.default)
-def argmax(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    return _position("max", x, dim, keepdim)
-
-
-@lower(aten.argmin.default)
-def argmin(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    return _position("min", x, dim, keepdim)
+argmax = lower(aten.argmax.default)(partial(_position, lax.argmax))
+argmin = lower(aten.argmin.default)(partial(_position, lax.argmin))
 
 
 @lower(aten.max.dim)
 def max_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
-    return amax(x, [dim], keepdim), _position("max", x, dim, keepdim)
+    return amax(x, [dim], keepdim), argmax(x, dim, keepdim)
 
 
 @lower(aten.min.dim)
 def min_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
-    return amin(x, [dim], keepdim), _position("min", x, dim, keepdim)
+    return amin(x, [dim], keepdim), argmin(x, dim, keepdim)

@@ -7,6 +7,7 @@ Operands are tensors of mixed dtypes or Python numbers, promoted as PyTorch does
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -50,9 +51,19 @@ def rsub(x: Operand, y: Operand, alpha: Operand = 1) -> Array:
     return sub(y, x, alpha)
 
 
-@lower(aten.mul.Tensor, aten.mul.Scalar)
-def mul(x: Operand, y: Operand) -> Array:
-    return compute(jnp.multiply, x, y)
+_COMPUTED: dict[tuple[Any, ...], Callable[..., Array]] = {
+    (aten.mul.Tensor, aten.mul.Scalar): jnp.multiply,
+    (aten.maximum.default, aten.max.other): jnp.maximum,
+    (aten.minimum.default, aten.min.other): jnp.minimum,
+    (aten.fmax.default,): jnp.fmax,
+    (aten.fmin.default,): jnp.fmin,
+    (aten.clamp_min.default, aten.clamp_min.Tensor): at_least,
+    (aten.clamp_max.default, aten.clamp_max.Tensor): at_most,
+    (aten.gcd.default,): jnp.gcd,
+    (aten.lcm.default,): jnp.lcm,
+}
+for _ops, _function in _COMPUTED.items():
+    lower(*_ops)(partial(compute, _function))
 
 
 @lower(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
@@ -81,7 +92,7 @@ def floor_divide(x: Operand, y: Operand) -> Array:
 
 @lower(aten.fmod.Tensor, aten.fmod.Scalar)
 def fmod(x: Operand, y: Operand) -> Array:
-    return compute(_broadcasting(lax.rem), x, y, numbers_rounded=True)
+    return compute(lambda x, y: _rest(x, y)[0], x, y, numbers_rounded=True)
 
 
 @lower(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
@@ -150,54 +161,14 @@ def float_power(base: Operand, exponent: Operand) -> Array:
     return lax_power(jnp.asarray(base).astype(dtype), jnp.asarray(exponent).astype(dtype))
 
 
-@lower(aten.maximum.default, aten.max.other)
-def maximum(x: Array, y: Array) -> Array:
-    return compute(jnp.maximum, x, y)
-
-
-@lower(aten.minimum.default, aten.min.other)
-def minimum(x: Array, y: Array) -> Array:
-    return compute(jnp.minimum, x, y)
-
-
-@lower(aten.fmax.default)
-def fmax(x: Array, y: Array) -> Array:
-    return compute(jnp.fmax, x, y)
-
-
-@lower(aten.fmin.default)
-def fmin(x: Array, y: Array) -> Array:
-    return compute(jnp.fmin, x, y)
-
-
 @lower(aten.clamp.default, aten.clamp.Tensor)
 def clamp(x: Array, low: Operand = None, high: Operand = None) -> Array:
     """The upper bound wins where the two cross; NaN wins over both."""
     if low is None:
-        return clamp_max(x, high)
+        return compute(at_most, x, high)
     if high is None:
-        return clamp_min(x, low)
+        return compute(at_least, x, low)
     return compute(lambda x, low, high: at_most(at_least(x, low), high), x, low, high)
-
-
-@lower(aten.clamp_min.default, aten.clamp_min.Tensor)
-def clamp_min(x: Array, low: Operand) -> Array:
-    return compute(at_least, x, low)
-
-
-@lower(aten.clamp_max.default, aten.clamp_max.Tensor)
-def clamp_max(x: Array, high: Operand) -> Array:
-    return compute(at_most, x, high)
-
-
-@lower(aten.gcd.default)
-def gcd(x: Array, y: Array) -> Array:
-    return compute(jnp.gcd, x, y)
-
-
-@lower(aten.lcm.default)
-def lcm(x: Array, y: Array) -> Array:
-    return compute(jnp.lcm, x, y)
 
 
 def lax_power(base: Array, exponent: Array) -> Array:
@@ -228,19 +199,20 @@ def _rounded(alpha: Operand, *operands: Operand) -> Operand:
     return alpha if dtype == accumulation(dtype) else cast(alpha, dtype)
 
 
-def _broadcasting(function: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda *operands: function(*jnp.broadcast_arrays(*operands))
-
-
 def _modulo(x: Array, y: Array) -> Array:
-    remainder = lax.rem(*jnp.broadcast_arrays(x, y))
-    return jnp.where((remainder != 0) & ((remainder < 0) != (y < 0)), remainder + y, remainder)
+    rest, crossed = _rest(x, y)
+    return jnp.where(crossed, rest + y, rest)
+
+
+def _rest(x: Array, y: Array) -> tuple[Array, Array]:
+    """The remainder with the sign of `x`, and whether the sign of `y` is the other one."""
+    rest = lax.rem(*jnp.broadcast_arrays(x, y))
+    return rest, (rest != 0) & ((rest < 0) != (y < 0))
 
 
 def _floored(x: Array, y: Array) -> Array:
     x, y = jnp.broadcast_arrays(x, y)
-    rest = lax.rem(x, y)
-    crossed = (rest != 0) & ((rest < 0) != (y < 0))
+    rest, crossed = _rest(x, y)
     if not is_inexact(x.dtype):
         quotient = lax.div(x, y)
         return jnp.where(crossed, quotient - 1, quotient) if _is_signed(x) else quotient

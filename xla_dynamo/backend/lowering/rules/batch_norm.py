@@ -41,8 +41,9 @@ def _native_batch_norm_legit_functional(
     eps: float,
 ) -> Outputs:
     if not training:
-        frozen = _frozen(x, weight, bias, running_mean, running_var, eps)
-        return *frozen, running_mean, running_var
+        operands = (x, weight, bias, running_mean, running_var)
+        out = _native_batch_norm_legit_no_training(*operands, momentum, eps)
+        return *out, running_mean, running_var
     mean, var = _statistics(x, running_mean if x.ndim > 3 else None)
     count = np.float64(x.size // max(x.shape[1], 1))
     with np.errstate(divide="ignore"):
@@ -61,11 +62,10 @@ def _batch_norm_with_update_functional(
     bias: Array | None,
     running_mean: Array,
     running_var: Array,
-    momentum: float,
-    eps: float,
+    *momentum_and_eps: float,
 ) -> Outputs:
     out = _native_batch_norm_legit_functional(
-        x, weight, bias, running_mean, running_var, True, momentum, eps
+        x, weight, bias, running_mean, running_var, True, *momentum_and_eps
     )
     return *out[:3], _nothing(np.uint8), *out[3:]
 
@@ -75,32 +75,29 @@ def _native_batch_norm_legit_no_training(
     x: Array,
     weight: Array | None,
     bias: Array | None,
-    running_mean: Array,
-    running_var: Array,
+    mean: Array | None,
+    var: Array | None,
     momentum: float,
     eps: float,
 ) -> Outputs:
-    return _frozen(x, weight, bias, running_mean, running_var, eps)
+    """Normalized by running statistics; torch leaves the saved ones empty."""
+    if mean is None or var is None:
+        raise Unsupported("Its mean or its variance is missing.", "Pass both, or train.")
+    total = dtypes.accumulation(x.dtype)
+    out, *_ = _normalize(x, weight, bias, mean.astype(total), var.astype(total), eps)
+    return out, _nothing(total), _nothing(total)
 
 
 @lower(aten._batch_norm_no_update.default)
-def _batch_norm_no_update(
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    momentum: float,
-    eps: float,
-) -> Outputs:
-    return *_frozen(x, weight, bias, running_mean, running_var, eps), _nothing(np.uint8)
+def _batch_norm_no_update(*args: Any) -> Outputs:
+    return *_native_batch_norm_legit_no_training(*args), _nothing(np.uint8)
 
 
 @lower(aten._native_batch_norm_legit.no_stats)
 def _native_batch_norm_legit(
-    x: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float
+    x: Array, weight: Array | None, bias: Array | None, *settings: Any
 ) -> Outputs:
-    return native_batch_norm(x, weight, bias, None, None, training, momentum, eps)
+    return native_batch_norm(x, weight, bias, None, None, *settings)
 
 
 @lower(aten.native_batch_norm.default)
@@ -115,7 +112,8 @@ def native_batch_norm(
     eps: float,
 ) -> Outputs:
     if not training:
-        return _frozen(x, weight, bias, running_mean, running_var, eps)
+        operands = (x, weight, bias, running_mean, running_var)
+        return _native_batch_norm_legit_no_training(*operands, momentum, eps)
     if running_mean is not None:
         raise Unsupported(
             "In training it updates its running statistics in place, which no op of XLA does.",
@@ -165,24 +163,10 @@ def native_batch_norm_backward(
 
 
 @lower(aten.batch_norm_backward.default)
-def batch_norm_backward(
-    grad: Array,
-    x: Array,
-    weight: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    save_mean: Array | None,
-    save_var: Array | None,
-    update: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-    reserve: Array,
-) -> Outputs:
-    """What torch calls `save_var` here is the inverse deviation too."""
-    return native_batch_norm_backward(
-        *(grad, x, weight, running_mean, running_var, save_mean, save_var),
-        *(update, eps, output_mask),
-    )
+def batch_norm_backward(*args: Any) -> Outputs:
+    """What torch calls `save_var` here is the inverse deviation too; `reserve` holds nothing."""
+    *operands, _reserve = args
+    return native_batch_norm_backward(*operands)
 
 
 def _statistics(x: Array, near: Array | None) -> tuple[Array, Array]:
@@ -212,22 +196,6 @@ def _normalize(
     if bias is not None:
         out = out + _spread(bias, x)
     return out.astype(x.dtype), mean, invstd
-
-
-def _frozen(
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    mean: Array | None,
-    var: Array | None,
-    eps: float,
-) -> Outputs:
-    """Normalized by running statistics; torch leaves the saved ones empty."""
-    if mean is None or var is None:
-        raise Unsupported("Its mean or its variance is missing.", "Pass both, or train.")
-    total = dtypes.accumulation(x.dtype)
-    out, *_ = _normalize(x, weight, bias, mean.astype(total), var.astype(total), eps)
-    return out, _nothing(total), _nothing(total)
 
 
 def _inverse_deviation(var: Array, eps: float) -> Array:

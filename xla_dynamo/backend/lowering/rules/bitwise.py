@@ -7,6 +7,7 @@ integers): what XLA's shifts define and eager does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,27 +25,19 @@ aten = torch.ops.aten
 Operand = Array | int | bool | float
 
 
-@lower(aten.bitwise_not.default)
-def bitwise_not(x: Array) -> Array:
-    return jnp.bitwise_not(x)
+lower(aten.bitwise_not.default)(jnp.bitwise_not)
+lower(aten.logical_not.default)(jnp.logical_not)
+lower(aten.logical_and.default)(jnp.logical_and)
+lower(aten.logical_or.default)(jnp.logical_or)
+lower(aten.logical_xor.default)(jnp.logical_xor)
 
-
-@lower(aten.bitwise_and.Tensor, aten.bitwise_and.Scalar, aten.bitwise_and.Scalar_Tensor)
-@lower(aten.__and__.Tensor, aten.__and__.Scalar)
-def bitwise_and(x: Operand, y: Operand) -> Array:
-    return compute(jnp.bitwise_and, x, y)
-
-
-@lower(aten.bitwise_or.Tensor, aten.bitwise_or.Scalar, aten.bitwise_or.Scalar_Tensor)
-@lower(aten.__or__.Tensor, aten.__or__.Scalar)
-def bitwise_or(x: Operand, y: Operand) -> Array:
-    return compute(jnp.bitwise_or, x, y)
-
-
-@lower(aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor)
-@lower(aten.__xor__.Tensor, aten.__xor__.Scalar)
-def bitwise_xor(x: Operand, y: Operand) -> Array:
-    return compute(jnp.bitwise_xor, x, y)
+for _op, _alias, _function in (
+    (aten.bitwise_and, aten.__and__, jnp.bitwise_and),
+    (aten.bitwise_or, aten.__or__, jnp.bitwise_or),
+    (aten.bitwise_xor, aten.__xor__, jnp.bitwise_xor),
+):
+    lower(_op.Tensor, _op.Scalar, _op.Scalar_Tensor)(partial(compute, _function))
+    lower(_alias.Tensor, _alias.Scalar)(partial(compute, _function))
 
 
 @lower(
@@ -74,26 +67,6 @@ def right_shift(x: Operand, y: Operand) -> Array:
     if np.issubdtype(x.dtype, np.signedinteger):
         return lax.shift_right_arithmetic(x, y)
     return lax.shift_right_logical(x, y)
-
-
-@lower(aten.logical_not.default)
-def logical_not(x: Array) -> Array:
-    return x == 0
-
-
-@lower(aten.logical_and.default)
-def logical_and(x: Array, y: Array) -> Array:
-    return (x != 0) & (y != 0)
-
-
-@lower(aten.logical_or.default)
-def logical_or(x: Array, y: Array) -> Array:
-    return (x != 0) | (y != 0)
-
-
-@lower(aten.logical_xor.default)
-def logical_xor(x: Array, y: Array) -> Array:
-    return (x != 0) ^ (y != 0)
 
 
 @lower(aten.hash_tensor.default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,21 +37,15 @@ _TESTS: dict[Any, Callable[[Array], Array]] = {
 }
 
 
-def _register_tables() -> None:
-    def promoted(function: Callable[..., Array]) -> Callable[..., Array]:
-        return lambda x, y: compute(function, x, y, numbers_rounded=True)
+def _tested(test: Callable[[Array], Array], x: Array) -> Array:
+    return test(x) if is_inexact(x.dtype) else jnp.full(x.shape, test is jnp.isfinite)
 
-    def on_floats(test: Callable[..., Array], of_integers: bool) -> Callable[..., Array]:
-        def rule(x: Array) -> Array:
-            return test(x) if is_inexact(x.dtype) else jnp.full(x.shape, of_integers)
 
-        return rule
-
-    for name, function in _COMPARISONS.items():
-        packet = getattr(aten, name)
-        lower(packet.Tensor, packet.Scalar)(promoted(function))
-    for op, test in _TESTS.items():
-        lower(op)(on_floats(test, op is aten.isfinite.default))
+for _name, _function in _COMPARISONS.items():
+    _packet = getattr(aten, _name)
+    lower(_packet.Tensor, _packet.Scalar)(partial(compute, _function, numbers_rounded=True))
+for _op, _test in _TESTS.items():
+    lower(_op)(partial(_tested, _test))
 
 
 @lower(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
@@ -104,6 +99,3 @@ def isclose(
         x, y = x.astype(np.float64), y.astype(np.float64)
     gap = jnp.abs(x - y)
     return equal | (jnp.isfinite(gap) & (gap <= atol + jnp.abs(rtol * y)))
-
-
-_register_tables()

@@ -10,6 +10,7 @@ swapped batch and feature with batch_group_count for the weight), and nothing is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,16 @@ aten = torch.ops.aten
 Correlate = Callable[[Array, Array], Array]
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How a kernel moves over an image, axis by axis, and in how many groups of channels."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+
+
 @lower(aten.convolution.default)
 def convolution(
     x: Array,
@@ -44,24 +55,11 @@ def convolution(
     rank = x.ndim - 2
     x, weight = accumulating(x), accumulating(weight)
     stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
-    if transposed and not is_inexact(x.dtype):
-        extra = _per_axis(output_padding, rank)
-        out = _transposed(x, weight, stride, padding, dilation, extra, groups)
-    elif transposed:
-        extra = _per_axis(output_padding, rank)
-        sizes = [
-            (x.shape[2 + i] - 1) * stride[i]
-            - 2 * padding[i]
-            + dilation[i] * (weight.shape[2 + i] - 1)
-            + extra[i]
-            + 1
-            for i in range(rank)
-        ]
-        correlation = _cut_correlation(x.shape[2:], stride, padding, dilation, groups)
-        large = jax.ShapeDtypeStruct((x.shape[0], weight.shape[1] * groups, *sizes), x.dtype)
-        (out,) = jax.linear_transpose(lambda y: correlation(y, weight), large)(x)
+    how = Settings(stride, padding, dilation, groups)
+    if transposed:
+        out = _transposed(x, weight, how, _per_axis(output_padding, rank))
     else:
-        out = correlate(x, weight, stride, padding, dilation, groups)
+        out = correlate(x, weight, how)
     return out if bias is None else out + bias.reshape(-1, *[1] * rank)
 
 
@@ -97,9 +95,9 @@ def convolution_backward(
     rank = x.ndim - 2
     grad, x, weight = map(accumulating, (grad, x, weight))
     stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
+    how = Settings(stride, padding, dilation, groups)
     small = x if transposed else grad
-    settings = (stride, padding, dilation, groups)
-    correlation = _cut_correlation(small.shape[2:], *settings)
+    correlation = _cut_correlation(small.shape[2:], how)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         if transposed:
@@ -108,7 +106,7 @@ def convolution_backward(
             (grad_x,) = jax.linear_transpose(lambda y: correlation(y, weight), x)(grad)
     if output_mask[1]:
         large, result = (grad, x) if transposed else (x, grad)
-        grad_weight = weight_gradient(correlation, large, result, weight, *settings)
+        grad_weight = weight_gradient(correlation, large, result, weight, how)
     if output_mask[2]:
         axes = (0, *range(2, grad.ndim))
         grad_bias = jnp.sum(grad, axes, dtype=dtypes.accumulation(grad.dtype))
@@ -122,53 +120,33 @@ def accumulating(array: Array) -> Array:
 
 
 @PerPlatform
-def correlate(
-    x: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Array:
+def correlate(x: Array, weight: Array, how: Settings) -> Array:
     return lax.conv_general_dilated(
         x,
         weight,
-        window_strides=stride,
-        padding=[(p, p) for p in padding],
-        rhs_dilation=dilation,
-        feature_group_count=groups,
+        window_strides=how.stride,
+        padding=[(p, p) for p in how.padding],
+        rhs_dilation=how.dilation,
+        feature_group_count=how.groups,
     )
 
 
 @PerPlatform
 def weight_gradient(
-    correlation: Correlate,
-    large: Array,
-    result: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
+    correlation: Correlate, large: Array, result: Array, weight: Array, how: Settings
 ) -> Array:
     """The gradient of the weight of `correlation`, from `result`, that of what `large` gave."""
     return jax.linear_transpose(partial(correlation, large), weight)(result)[0]
 
 
-def _cut_correlation(
-    sizes: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Correlate:
+def _cut_correlation(sizes: Sequence[int], how: Settings) -> Correlate:
     """The bilinear map (input, weight) -> output, its output cut to `sizes`.
 
     Only a transposed convolution whose output padding reaches the stride needs the cut.
     """
 
     def correlation(x: Array, weight: Array) -> Array:
-        out = correlate(x, weight, stride, padding, dilation, groups)
+        out = correlate(x, weight, how)
         if out.shape[2:] == tuple(sizes):
             return out
         return lax.slice(out, (0,) * out.ndim, (*out.shape[:2], *sizes))
@@ -176,28 +154,26 @@ def _cut_correlation(
     return correlation
 
 
-def _transposed(
-    x: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    extra: Sequence[int],
-    groups: int,
-) -> Array:
-    """A transposed convolution of integers, which JAX does not differentiate nor transpose."""
+def _transposed(x: Array, weight: Array, how: Settings, extra: Sequence[int]) -> Array:
     inputs, outputs, *kernel = weight.shape
-    weight = weight.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
-    weight = weight.reshape(groups * outputs, inputs // groups, *kernel)
-    before = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True)]
+    axes = list(zip(x.shape[2:], kernel, how.stride, how.padding, how.dilation, extra, strict=True))
+    if is_inexact(x.dtype):
+        sizes = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, d, e in axes]
+        large = jax.ShapeDtypeStruct((x.shape[0], outputs * how.groups, *sizes), x.dtype)
+        correlation = _cut_correlation(x.shape[2:], how)
+        return jax.linear_transpose(lambda y: correlation(y, weight), large)(x)[0]
+    # JAX neither differentiates nor transposes a convolution of integers.
+    weight = weight.reshape(how.groups, inputs // how.groups, outputs, *kernel).swapaxes(1, 2)
+    weight = weight.reshape(how.groups * outputs, inputs // how.groups, *kernel)
+    margins = [(d * (k - 1) - p, d * (k - 1) - p + e) for _, k, _, p, d, e in axes]
     return lax.conv_general_dilated(
         x,
         lax.rev(weight, range(2, weight.ndim)),
         window_strides=[1] * len(kernel),
-        padding=[(b, b + e) for b, e in zip(before, extra, strict=True)],
-        lhs_dilation=stride,
-        rhs_dilation=dilation,
-        feature_group_count=groups,
+        padding=margins,
+        lhs_dilation=how.stride,
+        rhs_dilation=how.dilation,
+        feature_group_count=how.groups,
     )
 
 

@@ -45,7 +45,7 @@ def empty_strided(
     size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
 ) -> Array:
     _check_dense(size, stride)
-    return _filled(size, 0, _dtype(dtype))
+    return zeros(size, dtype=dtype)
 
 
 @lower(aten.new_empty_strided.default)
@@ -53,7 +53,7 @@ def new_empty_strided(
     x: Array, size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
 ) -> Array:
     _check_dense(size, stride)
-    return _filled(size, 0, _dtype(dtype, x.dtype))
+    return new_full(x, size, 0, dtype=dtype)
 
 
 def _check_dense(size: Sequence[int], stride: Sequence[int]) -> None:
@@ -68,15 +68,9 @@ def _check_dense(size: Sequence[int], stride: Sequence[int]) -> None:
         expected *= n
 
 
-@lower(
-    aten.zeros.default,
-    aten._efficientzerotensor.default,  # a gradient that is zero everywhere, such as that of sgn
-    aten.empty.memory_format,
-    aten.empty_permuted.default,
-)
-def zeros(
-    size: Sequence[int], _layout: Sequence[int] = (), *, dtype: Dtype = None, **_: Any
-) -> Array:
+@lower(aten.zeros.default, aten.empty.memory_format, aten.empty_permuted.default)
+@lower(aten._efficientzerotensor.default)  # a gradient that is zero everywhere, such as that of sgn
+def zeros(size: Sequence[int], *_layout: Any, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(size, 0, _dtype(dtype))
 
 
@@ -85,41 +79,34 @@ def ones(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(size, 1, _dtype(dtype))
 
 
-@lower(aten.full_like.default)
-def full_like(x: Array, value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
-    return _filled(x.shape, value, _dtype(dtype, x.dtype))
-
-
-@lower(aten.zeros_like.default, aten.empty_like.default, aten.zero.default)
-def zeros_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
-    return _filled(x.shape, 0, _dtype(dtype, x.dtype))
-
-
-@lower(aten.ones_like.default)
-def ones_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
-    return _filled(x.shape, 1, _dtype(dtype, x.dtype))
-
-
 @lower(aten.new_full.default)
 def new_full(x: Array, size: Sequence[int], value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
     return _filled(size, value, _dtype(dtype, x.dtype))
 
 
 @lower(aten.new_zeros.default, aten.new_empty.default)
-def new_zeros(
-    x: Array, size: Sequence[int], _strides: Sequence[int] = (), *, dtype: Dtype = None, **_: Any
-) -> Array:
-    return _filled(size, 0, _dtype(dtype, x.dtype))
+def new_zeros(x: Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
+    return new_full(x, size, 0, dtype=dtype)
 
 
 @lower(aten.new_ones.default)
 def new_ones(x: Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
-    return _filled(size, 1, _dtype(dtype, x.dtype))
+    return new_full(x, size, 1, dtype=dtype)
 
 
-@lower(aten.fill.Scalar, aten.fill.Tensor)
-def fill(x: Array, value: Any) -> Array:
-    return _filled(x.shape, value, x.dtype)
+@lower(aten.full_like.default, aten.fill.Scalar, aten.fill.Tensor)
+def full_like(x: Array, value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
+    return new_full(x, x.shape, value, dtype=dtype)
+
+
+@lower(aten.zeros_like.default, aten.empty_like.default, aten.zero.default)
+def zeros_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
+    return full_like(x, 0, dtype=dtype)
+
+
+@lower(aten.ones_like.default)
+def ones_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
+    return full_like(x, 1, dtype=dtype)
 
 
 @lower(aten.scalar_tensor.default)
@@ -129,16 +116,11 @@ def scalar_tensor(value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
 
 @lower(aten.arange.default)
 def arange(end: float, *, dtype: Dtype = None, **_: Any) -> Array:
-    return arange_step(0, end, dtype=dtype)
+    return arange_from(0, end, dtype=dtype)
 
 
-@lower(aten.arange.start)
-def arange_start(start: float, end: float, *, dtype: Dtype = None, **_: Any) -> Array:
-    return arange_step(start, end, dtype=dtype)
-
-
-@lower(aten.arange.start_step)
-def arange_step(
+@lower(aten.arange.start, aten.arange.start_step)
+def arange_from(
     start: float, end: float, step: float = 1, *, dtype: Dtype = None, **_: Any
 ) -> Array:
     if dtype == torch.int64:
@@ -197,28 +179,19 @@ def _between(start: Any, end: Any, steps: int, result: np.dtype) -> Array:
     return plus_zero(values)  # the ends are sums with a step's 0, which may be -0.0
 
 
-@lower(aten.eye.default)
-def eye(size: int, *, dtype: Dtype = None, **_: Any) -> Array:
-    return eye_rectangular(size, size, dtype=dtype)
-
-
-@lower(aten.eye.m)
-def eye_rectangular(rows: int, columns: int, *, dtype: Dtype = None, **_: Any) -> Array:
+@lower(aten.eye.default, aten.eye.m)
+def eye(rows: int, columns: int | None = None, *, dtype: Dtype = None, **_: Any) -> Array:
     return jnp.eye(rows, columns, dtype=_dtype(dtype))
 
 
 @lower(aten.tril_indices.default)
-def tril_indices(
-    rows: int, columns: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
-) -> Array:
+def tril_indices(rows: int, columns: int, offset: int = 0, **_: Any) -> Array:
     counts = np.clip(np.arange(rows) + offset + 1, 0, columns)
     return _ragged_indices(np.zeros(rows, np.int64), counts)
 
 
 @lower(aten.triu_indices.default)
-def triu_indices(
-    rows: int, columns: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
-) -> Array:
+def triu_indices(rows: int, columns: int, offset: int = 0, **_: Any) -> Array:
     first = np.clip(np.arange(rows) + offset, 0, columns)
     return _ragged_indices(first, columns - first)
 

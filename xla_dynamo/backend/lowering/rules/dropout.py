@@ -6,15 +6,13 @@ probabilities becomes a tensor of thresholds.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from jax import Array
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
-from xla_dynamo.backend.lowering.registry import Unsupported, lower_random
+from xla_dynamo.backend.lowering.registry import lower_random
 
 from . import random_bits
 
@@ -34,21 +32,13 @@ def native_dropout(key: Array, x: Array, p: float, train: bool | None) -> tuple[
 
 
 @lower_random(aten.bernoulli.p)
-def bernoulli_p(key: Array, x: Array, p: float = 0.5, *, generator: Any = None) -> Array:
-    refuse_generator(generator)
+def bernoulli_p(key: Array, x: Array, p: float = 0.5) -> Array:
     return _chance(key, x.shape, p).astype(x.dtype)
 
 
-@lower_random(aten.bernoulli.default)
-def bernoulli(key: Array, x: Array, *, generator: Any = None) -> Array:
-    refuse_generator(generator)
-    return _chances(key, x).astype(x.dtype)
-
-
-@lower_random(aten.bernoulli.Tensor)
-def bernoulli_tensor(key: Array, x: Array, p: Array, *, generator: Any = None) -> Array:
-    refuse_generator(generator)
-    return _chances(key, jnp.broadcast_to(p, x.shape)).astype(x.dtype)
+@lower_random(aten.bernoulli.default, aten.bernoulli.Tensor)
+def bernoulli(key: Array, x: Array, p: Array | None = None) -> Array:
+    return _chances(key, x if p is None else jnp.broadcast_to(p, x.shape)).astype(x.dtype)
 
 
 @lower_random(aten.rrelu_with_noise_functional.default)
@@ -59,24 +49,14 @@ def rrelu_with_noise_functional(
     lower: float = 0.125,
     upper: float = 1 / 3,
     training: bool = False,
-    generator: Any = None,
+    _: None = None,
 ) -> tuple[Array, Array]:
-    refuse_generator(generator)
     if not training:
         slope = x.dtype.type((lower + upper) / 2)
         return jnp.where(x <= 0, x * slope, x), noise
     drawn = random_bits.uniform(key, x.shape, x.dtype).astype(accumulation(x.dtype))
     slopes = (lower + (upper - lower) * drawn).astype(x.dtype)
     return jnp.where(x <= 0, x * slopes, x), jnp.where(x <= 0, slopes, x.dtype.type(1))
-
-
-def refuse_generator(generator: Any) -> None:
-    """Raise for a torch.Generator, whose state only eager can advance."""
-    if generator is not None:
-        raise Unsupported(
-            "It draws from a torch.Generator, whose state only eager PyTorch can advance.",
-            "Pass no generator: torch.manual_seed seeds what is compiled.",
-        )
 
 
 def _chance(key: Array, shape: tuple[int, ...], p: float) -> Array:

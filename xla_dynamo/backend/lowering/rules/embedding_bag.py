@@ -9,6 +9,8 @@ torch 2.13).
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import torch
@@ -38,15 +40,15 @@ def _embedding_bag(
 ) -> tuple[Array, Array, Array, Array]:
     bags = offsets.shape[0] - include_last_offset
     bag_of = _bag_of_each(indices, offsets)
-    counted = bag_of if padding_idx < 0 else jnp.where(indices == padding_idx, bags, bag_of)
-    sizes = jax.ops.segment_sum(jnp.ones_like(indices), counted, bags)
+    bag_of_summed = bag_of if padding_idx < 0 else jnp.where(indices == padding_idx, bags, bag_of)
+    sizes = jax.ops.segment_sum(jnp.ones_like(indices), bag_of_summed, bags)
     rows = rows_of(weight, indices).astype(dtypes.accumulation(weight.dtype))
     if mode == MAX:
-        out, chosen = _maxima(rows, indices, counted, sizes)
+        out, chosen = _maxima(rows, indices, bag_of_summed, sizes)
         return out.astype(weight.dtype), bag_of, sizes, chosen
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[:, None]
-    out = jax.ops.segment_sum(rows, counted, bags, indices_are_sorted=padding_idx < 0)
+    out = jax.ops.segment_sum(rows, bag_of_summed, bags, indices_are_sorted=padding_idx < 0)
     if mode == MEAN:
         out = out / jnp.maximum(sizes, 1)[:, None]
         return out.astype(weight.dtype), bag_of, sizes, sizes
@@ -58,21 +60,10 @@ def _embedding_bag(
 
 @lower(aten._embedding_bag_forward_only.default)
 def _embedding_bag_forward_only(
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    scale_grad_by_freq: bool = False,
-    mode: int = SUM,
-    sparse: bool = False,
-    per_sample_weights: Array | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
+    weight: Array, indices: Array, offsets: Array, *options: Any
 ) -> tuple[Array, Array, Array, Array]:
     """PyTorch declares one bag size for each offset here, the last one included."""
-    out, bag_of, sizes, chosen = _embedding_bag(
-        *(weight, indices, offsets, scale_grad_by_freq, mode, sparse),
-        *(per_sample_weights, include_last_offset, padding_idx),
-    )
+    out, bag_of, sizes, chosen = _embedding_bag(weight, indices, offsets, *options)
     return out, bag_of, jnp.pad(sizes, (0, offsets.shape[0] - sizes.shape[0])), chosen
 
 

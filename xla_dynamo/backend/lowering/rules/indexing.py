@@ -127,9 +127,7 @@ def element_wise(x: Array, dim: int, index: Array) -> tuple[int, tuple[int, ...]
     return dim, batching, corner, places
 
 
-@lower(aten.take.default)
-def take_flat(x: Array, index: Array) -> Array:
-    return take(x.reshape(-1), index)
+lower(aten.take.default)(lambda x, index: take(x.reshape(-1), index))
 
 
 @lower(aten.repeat_interleave.Tensor)

@@ -35,7 +35,7 @@ def product(
     return lax.dot_general(first, second, numbers, preferred_element_type=dtype)
 
 
-@lower(aten.mm.default)
+@lower(aten.mm.default, aten.mv.default)
 def mm(x: Array, y: Array) -> Array:
     return product(x, y, (1, 0)).astype(x.dtype)
 
@@ -78,11 +78,6 @@ def bmm(x: Array, y: Array) -> Array:
     return product(x, y, (2, 1), (0,)).astype(x.dtype)
 
 
-@lower(aten.mv.default)
-def mv(x: Array, vector: Array) -> Array:
-    return product(x, vector, (1, 0)).astype(x.dtype)
-
-
 @lower(aten.dot.default)
 def dot(x: Array, y: Array) -> Array:
     return product(x, y, (0, 0)).astype(x.dtype)
@@ -104,14 +99,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return total.astype(x.dtype) if bias is None else _accumulate(bias, total, 1, 1)
 
 
-@lower(aten.addmm.default)
+@lower(aten.addmm.default, aten.addmv.default)
 def addmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _accumulate(bias, product(x, y, (1, 0)), beta, alpha)
-
-
-@lower(aten.addmv.default)
-def addmv(bias: Array, x: Array, vector: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
-    return _accumulate(bias, product(x, vector, (1, 0)), beta, alpha)
 
 
 @lower(aten.baddbmm.default)
@@ -122,8 +112,7 @@ def baddbmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number 
 @lower(aten.addbmm.default)
 def addbmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     numbers = (((0, 2), (0, 1)), ((), ()))
-    dtype = accumulation(x.dtype)
-    total = lax.dot_general(x, y, numbers, preferred_element_type=dtype)
+    total = lax.dot_general(x, y, numbers, preferred_element_type=accumulation(x.dtype))
     return _accumulate(bias, total, beta, alpha)
 
 

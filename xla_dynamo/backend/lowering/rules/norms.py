@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import torch
@@ -13,12 +13,10 @@ from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
 from xla_dynamo.backend.lowering.registry import lower
 
 from ._dims import axes
-from ._promotion import cast, is_complex, promote
-from .reductions import amax, amin
+from ._promotion import cast, promote
+from .reductions import Dims, amax, amin, square
 
 aten = torch.ops.aten
-
-Dims = Sequence[int] | int | None
 
 
 @lower(aten.linalg_vector_norm.default)
@@ -36,10 +34,7 @@ def linalg_vector_norm(
     if ord == 0:
         return jnp.sum(x != 0, over, keepdims=keepdim, dtype=jnp.abs(x).dtype)
     if ord == 2:
-        square = jnp.square(x)
-        if is_complex(x.dtype):
-            square = jnp.square(x.real) + jnp.square(x.imag)
-        return jnp.sqrt(jnp.sum(square, over, keepdims=keepdim))
+        return jnp.sqrt(jnp.sum(square(x), over, keepdims=keepdim))
     magnitude = jnp.abs(x)
     if ord == 1:
         return jnp.sum(magnitude, over, keepdims=keepdim)
@@ -50,20 +45,9 @@ def linalg_vector_norm(
 
 
 @lower(aten.norm.Scalar, aten.norm.ScalarOpt_dim)
-def norm(x: Array, p: float | None = 2, dims: Dims = None, keepdim: bool = False) -> Array:
-    return linalg_vector_norm(x, 2 if p is None else p, dims, keepdim)
-
-
-@lower(aten.norm.ScalarOpt_dtype)
-def norm_dtype(x: Array, p: float | None, *, dtype: torch.dtype) -> Array:
-    return linalg_vector_norm(x, 2 if p is None else p, dtype=dtype)
-
-
-@lower(aten.norm.ScalarOpt_dim_dtype)
-def norm_dim_dtype(
-    x: Array, p: float | None, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype
-) -> Array:
-    return linalg_vector_norm(x, 2 if p is None else p, dims, keepdim, dtype=dtype)
+@lower(aten.norm.ScalarOpt_dtype, aten.norm.ScalarOpt_dim_dtype)
+def norm(x: Array, p: float | None = 2, *args: Any, **kwargs: Any) -> Array:
+    return linalg_vector_norm(x, 2 if p is None else p, *args, **kwargs)
 
 
 @lower(aten.dist.default)

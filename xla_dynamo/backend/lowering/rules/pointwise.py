@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -59,30 +60,14 @@ _ROUNDINGS: dict[Any, Callable[[Array], Array]] = {
 }
 
 
-_OWN_DTYPE: dict[Any, Callable[[Array], Array]] = {
-    aten.neg.default: lax.neg,
-    aten.square.default: lax.square,
-    aten.abs.default: lambda x: x if x.dtype in (np.bool_, np.uint8) else lax.abs(x),
-    aten.sgn.default: lambda x: sgn(x),
-    aten.sign.default: lambda x: sgn(x),
-    aten.frac.default: lambda x: x - jnp.trunc(x),
-    aten.relu.default: _numerics.relu,
-}
+def _rounded(function: Callable[[Array], Array], x: Array) -> Array:
+    return compute(function, x) if is_inexact(x.dtype) else x
 
 
-def _register_tables() -> None:
-    def evaluated_as_float(function: Callable[..., Array]) -> Callable[..., Array]:
-        return lambda x: compute(function, x, to_float=True)
-
-    def on_floats(function: Callable[..., Array]) -> Callable[..., Array]:
-        return lambda x: compute(function, x) if is_inexact(x.dtype) else x
-
-    for op, function in _TO_FLOAT.items():
-        lower(op)(evaluated_as_float(function))
-    for op, function in _ROUNDINGS.items():
-        lower(op)(on_floats(function))
-    for op, function in _OWN_DTYPE.items():
-        lower(op)(function)
+for _op, _function in _TO_FLOAT.items():
+    lower(_op)(partial(compute, _function, to_float=True))
+for _op, _function in _ROUNDINGS.items():
+    lower(_op)(partial(_rounded, _function))
 
 
 def sgn(x: Array) -> Array:
@@ -95,9 +80,18 @@ def sgn(x: Array) -> Array:
     return (positive - negative).astype(x.dtype)
 
 
-@lower(aten.positive.default)
-def positive(x: Array) -> Array:
-    return x
+_OWN_DTYPE: dict[Any, Callable[[Array], Array]] = {
+    aten.positive.default: lambda x: x,
+    aten.neg.default: lax.neg,
+    aten.square.default: lax.square,
+    aten.abs.default: lambda x: x if x.dtype in (np.bool_, np.uint8) else lax.abs(x),
+    aten.sgn.default: sgn,
+    aten.sign.default: sgn,
+    aten.frac.default: lambda x: x - jnp.trunc(x),
+    aten.relu.default: _numerics.relu,
+}
+for _op, _function in _OWN_DTYPE.items():
+    lower(_op)(_function)
 
 
 @lower(aten.round.decimals)
@@ -158,6 +152,3 @@ def angle(x: Array) -> Array:
     x = x.astype(floating(x.dtype))
     pi = jnp.where(x < 0, cast(math.pi, x.dtype), jnp.zeros((), x.dtype))
     return jnp.where(jnp.isnan(x), x, pi)
-
-
-_register_tables()

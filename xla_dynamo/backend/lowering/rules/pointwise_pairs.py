@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,23 +19,7 @@ from ._promotion import compute, is_complex, is_inexact
 aten = torch.ops.aten
 
 
-def _hypot(x: Array, y: Array) -> Array:
-    return jnp.hypot(x, y)
-
-
-def _copysign(x: Array, y: Array) -> Array:
-    return jnp.copysign(x, y)
-
-
-def _xlogy(x: Array, y: Array) -> Array:
-    return _times(x, y, jnp.log)
-
-
-def _xlog1py(x: Array, y: Array) -> Array:
-    return _times(x, y, jnp.log1p)
-
-
-def _times(x: Array, y: Array, log: Callable[[Array], Array]) -> Array:
+def _times(log: Callable[[Array], Array], x: Array, y: Array) -> Array:
     """x * log(y), which is 0 where x is 0 and NaN where y is, whatever the other one is."""
     product = jnp.where(x == 0, jnp.zeros((), x.dtype), x * log(y))
     return jnp.where(jnp.isnan(y), y, product)
@@ -57,27 +42,21 @@ def _logaddexp2(x: Array, y: Array) -> Array:
     return jnp.where(jnp.isnan(difference), x + y, jnp.maximum(x, y) + rest)
 
 
-_PAIRS: dict[Callable[..., Array], tuple[Any, ...]] = {
-    atan2: (aten.atan2.default,),
-    _hypot: (aten.hypot.default,),
-    _copysign: (aten.copysign.Tensor, aten.copysign.Scalar),
-    _xlogy: (aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other),
-    _xlog1py: (
+_PAIRS: dict[tuple[Any, ...], Callable[..., Array]] = {
+    (aten.atan2.default,): atan2,
+    (aten.hypot.default,): jnp.hypot,
+    (aten.copysign.Tensor, aten.copysign.Scalar): jnp.copysign,
+    (aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other): partial(_times, jnp.log),
+    (
         aten.special_xlog1py.default,
         aten.special_xlog1py.self_scalar,
         aten.special_xlog1py.other_scalar,
-    ),
-    _logaddexp: (aten.logaddexp.default,),
-    _logaddexp2: (aten.logaddexp2.default,),
+    ): partial(_times, jnp.log1p),
+    (aten.logaddexp.default,): _logaddexp,
+    (aten.logaddexp2.default,): _logaddexp2,
 }
-
-
-def _register_table() -> None:
-    def evaluated_as_float(function: Callable[..., Array]) -> Callable[..., Array]:
-        return lambda x, y: compute(function, x, y, to_float=True, numbers_rounded=True)
-
-    for function, ops in _PAIRS.items():
-        lower(*ops)(evaluated_as_float(function))
+for _ops, _function in _PAIRS.items():
+    lower(*_ops)(partial(compute, _function, to_float=True, numbers_rounded=True))
 
 
 @lower(aten.ldexp.Tensor)
@@ -99,6 +78,3 @@ def nextafter(x: Array, y: Array) -> Array:
 @lower(aten.heaviside.default)
 def heaviside(x: Array, values: Array) -> Array:
     return compute(lambda x, v: jnp.where(x == 0, v, (x > 0).astype(x.dtype)), x, values)
-
-
-_register_table()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,15 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported, lower_random
 
 from . import random_bits
-from .dropout import refuse_generator
 
 aten = torch.ops.aten
 
 Draw = Callable[..., Array]
 
 
-def _factory(draw: Draw, key: Array, size: Sequence[int], dtype: torch.dtype | None) -> Array:
+def factory(
+    draw: Draw, key: Array, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any
+) -> Array:
     target = dtypes.to_numpy(dtype or torch.get_default_dtype())
     if target.kind == "c":
         real = np.dtype(np.float32 if target == np.complex64 else np.float64)
@@ -43,37 +45,23 @@ def _factory(draw: Draw, key: Array, size: Sequence[int], dtype: torch.dtype | N
     return draw(key, tuple(size), target).astype(target)
 
 
-def _register_factories(draw: Draw, sized: Any, like: Any) -> None:
-    @lower_random(sized.default, sized.generator)
-    def factory(
-        key: Array,
-        size: Sequence[int],
-        *,
-        generator: Any = None,
-        dtype: torch.dtype | None = None,
-        **_: Any,
-    ) -> Array:
-        refuse_generator(generator)
-        return _factory(draw, key, size, dtype)
-
-    @lower_random(like.default)
-    def factory_like(
-        key: Array, x: Array, *, generator: Any = None, dtype: torch.dtype | None = None, **_: Any
-    ) -> Array:
-        refuse_generator(generator)
-        return _factory(draw, key, x.shape, dtype or dtypes.to_torch(x.dtype))
+def factory_like(
+    draw: Draw, key: Array, x: Array, *, dtype: torch.dtype | None = None, **_: Any
+) -> Array:
+    return factory(draw, key, x.shape, dtype=dtype or dtypes.to_torch(x.dtype))
 
 
-_register_factories(random_bits.uniform, aten.rand, aten.rand_like)
-_register_factories(random_bits.normal, aten.randn, aten.randn_like)
+for _draw, _sized, _like in (
+    (random_bits.uniform, aten.rand, aten.rand_like),
+    (random_bits.normal, aten.randn, aten.randn_like),
+):
+    lower_random(_sized.default, _sized.generator)(partial(factory, _draw))
+    lower_random(_like.default)(partial(factory_like, _draw))
 
 
 @lower_random(aten.uniform.default)
-def uniform(
-    key: Array, x: Array, low: float = 0.0, high: float = 1.0, *, generator: Any = None
-) -> Array:
-    refuse_generator(generator)
-    drawn = _factory(random_bits.uniform, key, x.shape, dtypes.to_torch(x.dtype))
+def uniform(key: Array, x: Array, low: float = 0.0, high: float = 1.0) -> Array:
+    drawn = factory_like(random_bits.uniform, key, x)
     if (low, high) == (0.0, 1.0):
         return drawn
     if x.dtype.kind == "c":
@@ -86,20 +74,14 @@ def uniform(
 
 
 @lower_random(aten.normal_functional.default)
-def normal_functional(
-    key: Array, x: Array, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
-) -> Array:
-    refuse_generator(generator)
+def normal_functional(key: Array, x: Array, mean: float = 0.0, std: float = 1.0) -> Array:
     if x.dtype.kind == "c":
         return normal_float_float(key, mean, std, x.shape, dtype=dtypes.to_torch(x.dtype))
     return random_bits.normal(key, x.shape, x.dtype) * std + mean
 
 
 @lower_random(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
-def normal(
-    key: Array, mean: Array | float, std: Array | float = 1.0, *, generator: Any = None
-) -> Array:
-    refuse_generator(generator)
+def normal(key: Array, mean: Array | float, std: Array | float = 1.0) -> Array:
     tensors = [operand for operand in (mean, std) if isinstance(operand, Array)]
     dtype = tensors[0].dtype
     if dtype.kind == "c":
@@ -120,43 +102,33 @@ def normal_float_float(
     std: float,
     size: Sequence[int],
     *,
-    generator: Any = None,
     dtype: torch.dtype | None = None,
     **_: Any,
 ) -> Array:
-    refuse_generator(generator)
-    drawn = _factory(random_bits.normal, key, size, dtype) * std
+    drawn = factory(random_bits.normal, key, size, dtype=dtype) * std
     # The real and the imaginary part have the same mean.
     return drawn + (mean * (1 + 1j) if drawn.dtype.kind == "c" else mean)
 
 
 @lower_random(aten.log_normal.default)
-def log_normal(
-    key: Array, x: Array, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
-) -> Array:
-    refuse_generator(generator)
+def log_normal(key: Array, x: Array, mean: float = 1.0, std: float = 2.0) -> Array:
     return jnp.exp(random_bits.normal(key, x.shape, x.dtype) * std + mean)
 
 
 @lower_random(aten.exponential.default)
-def exponential(key: Array, x: Array, rate: float = 1.0, *, generator: Any = None) -> Array:
-    refuse_generator(generator)
+def exponential(key: Array, x: Array, rate: float = 1.0) -> Array:
     return random_bits.exponential(key, x.shape, x.dtype) / rate
 
 
 @lower_random(aten.cauchy.default)
-def cauchy(
-    key: Array, x: Array, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None
-) -> Array:
-    refuse_generator(generator)
+def cauchy(key: Array, x: Array, median: float = 0.0, sigma: float = 1.0) -> Array:
     # The cotangent of an angle near 0 is accurate where the tangent of one near pi/2 is not.
     angle = random_bits.signed_uniform(key, x.shape, x.dtype) * (math.pi / 2)
     return median + sigma / jnp.tan(angle)
 
 
 @lower_random(aten.geometric.default)
-def geometric(key: Array, x: Array, p: float, *, generator: Any = None) -> Array:
-    refuse_generator(generator)
+def geometric(key: Array, x: Array, p: float) -> Array:
     if p >= 1:
         return jnp.ones(x.shape, x.dtype)
     dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else np.dtype(np.float64)

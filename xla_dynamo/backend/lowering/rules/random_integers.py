@@ -8,7 +8,7 @@ and what unevenness there is spreads over the whole range.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,6 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported, lower_random
 
 from . import random_bits
-from .dropout import refuse_generator
 
 aten = torch.ops.aten
 
@@ -58,66 +57,6 @@ def _multiply_high(a: Array, b: Array) -> Array:
     return a1 * b1 + (middle >> 32) + ((a0 * b1 + (middle & _HALF)) >> 32)
 
 
-@lower_random(aten.randint.default, aten.randint.generator)
-def randint(
-    key: Array, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
-) -> Array:
-    refuse_generator(generator)
-    return integers(key, size, 0, high)
-
-
-@lower_random(aten.randint.low, aten.randint.low_generator)
-def randint_low(
-    key: Array, low: int, high: int, size: Sequence[int], *, generator: Any = None, **_: Any
-) -> Array:
-    refuse_generator(generator)
-    return integers(key, size, low, high)
-
-
-@lower_random(aten.randint_like.default)
-def randint_like(key: Array, x: Array, high: int, *, generator: Any = None, **_: Any) -> Array:
-    refuse_generator(generator)
-    return integers(key, x.shape, 0, high)
-
-
-@lower_random(aten.randint_like.low_dtype)
-def randint_like_low(
-    key: Array, x: Array, low: int, high: int, *, generator: Any = None, **_: Any
-) -> Array:
-    refuse_generator(generator)
-    return integers(key, x.shape, low, high)
-
-
-@lower_random(aten.randint_like.Tensor)
-def randint_like_tensor(
-    key: Array, x: Array, high: Array, *, generator: Any = None, **_: Any
-) -> Array:
-    refuse_generator(generator)
-    count = high.reshape(()).astype(jnp.uint64)
-    return _multiply_high(random_bits.bits64(key, x.shape), count).astype(jnp.int64)
-
-
-@lower_random(aten.random.default)
-def random(key: Array, x: Array, *, generator: Any = None) -> Array:
-    refuse_generator(generator)
-    return integers(key, x.shape, 0, _largest(x.dtype) + 1).astype(x.dtype)
-
-
-@lower_random(getattr(aten.random, "from"))
-def random_from(
-    key: Array, x: Array, low: int, high: int | None, *, generator: Any = None
-) -> Array:
-    refuse_generator(generator)
-    end = _largest(x.dtype) + 1 if high is None else high
-    return integers(key, x.shape, low, end).astype(x.dtype)
-
-
-@lower_random(aten.random.to)
-def random_to(key: Array, x: Array, high: int, *, generator: Any = None) -> Array:
-    refuse_generator(generator)
-    return integers(key, x.shape, 0, high).astype(x.dtype)
-
-
 def _largest(dtype: np.dtype) -> int:
     """The upper end of Tensor.random_: for floats, up to where all integers are representable."""
     if dtype == np.bool_:
@@ -127,25 +66,47 @@ def _largest(dtype: np.dtype) -> int:
     return min(int(jnp.iinfo(dtype).max), 2**63 - 1)
 
 
+def _drawn(key: Array, x: Array, low: int, high: int | None) -> Array:
+    """Like `x`; without a high end, up to the largest integer of its dtype."""
+    end = _largest(x.dtype) + 1 if high is None else high
+    return integers(key, x.shape, low, end).astype(x.dtype)
+
+
+def _below_tensor(key: Array, x: Array, high: Array, **_: Any) -> Array:
+    count = high.reshape(()).astype(jnp.uint64)
+    return _multiply_high(random_bits.bits64(key, x.shape), count).astype(jnp.int64)
+
+
+_RANGES: dict[tuple[Any, ...], Callable[..., Array]] = {
+    (aten.randint.default, aten.randint.generator): (
+        lambda key, high, size, **_: integers(key, size, 0, high)
+    ),
+    (aten.randint.low, aten.randint.low_generator): (
+        lambda key, low, high, size, **_: integers(key, size, low, high)
+    ),
+    (aten.randint_like.default,): lambda key, x, high, **_: integers(key, x.shape, 0, high),
+    (aten.randint_like.low_dtype,): (
+        lambda key, x, low, high, **_: integers(key, x.shape, low, high)
+    ),
+    (aten.randint_like.Tensor,): _below_tensor,
+    (aten.random.default,): lambda key, x: _drawn(key, x, 0, None),
+    (getattr(aten.random, "from"),): _drawn,
+    (aten.random.to,): lambda key, x, high: _drawn(key, x, 0, high),
+}
+for _ops, _rule in _RANGES.items():
+    lower_random(*_ops)(_rule)
+
+
 @lower_random(aten.randperm.default, aten.randperm.generator)
-def randperm(key: Array, n: int, *, generator: Any = None, **_: Any) -> Array:
-    refuse_generator(generator)
+def randperm(key: Array, n: int, **_: Any) -> Array:
     # Two words for each element: ties among a million elements occur once in 10^7 draws.
     index = lax.iota(jnp.int32 if n < 2**31 else jnp.int64, n)
     return lax.sort((*random_bits.words(key, (n,)), index), num_keys=2, is_stable=False)[2]
 
 
 @lower_random(aten.multinomial.default)
-def multinomial(
-    key: Array,
-    weights: Array,
-    num_samples: int,
-    replacement: bool = False,
-    *,
-    generator: Any = None,
-) -> Array:
+def multinomial(key: Array, weights: Array, num_samples: int, replacement: bool = False) -> Array:
     """Exponential races for one draw and for draws without replacement, else the inverse CDF."""
-    refuse_generator(generator)
     wide = dtypes.accumulation(weights.dtype)
     weights = weights.astype(wide)
     if num_samples > 1 and replacement:

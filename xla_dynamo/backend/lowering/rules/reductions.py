@@ -7,6 +7,8 @@ for integers). Maxima and minima propagate NaN. No dims, and an empty list of di
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,13 +36,8 @@ def _summands(x: Array, dtype: torch.dtype | None) -> tuple[Array, np.dtype]:
     return cast(cast(x, result), accumulation(result)), result
 
 
-@lower(aten.sum.default)
-def sum_all(x: Array, *, dtype: torch.dtype | None = None) -> Array:
-    return sum_dims(x, None, dtype=dtype)
-
-
-@lower(aten.sum.dim_IntList)
-def sum_dims(
+@lower(aten.sum.default, aten.sum.dim_IntList)
+def sum_(
     x: Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Array:
     summands, result = _summands(x, dtype)
@@ -55,31 +52,20 @@ def nansum(
 ) -> Array:
     if is_inexact(x.dtype):
         x = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
-    return sum_dims(x, dims, keepdim, dtype=dtype)
+    return sum_(x, dims, keepdim, dtype=dtype)
 
 
-@lower(aten.prod.default)
-def prod_all(x: Array, *, dtype: torch.dtype | None = None) -> Array:
-    summands, result = _summands(x, dtype)
-    return jnp.prod(summands).astype(result)
-
-
-@lower(aten.prod.dim_int)
-def prod_dim(
-    x: Array, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lower(aten.prod.default, aten.prod.dim_int)
+def prod(
+    x: Array, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Array:
-    summands, result = _summands(x, dtype)
-    return jnp.prod(summands, axes(dim, x.ndim), keepdims=keepdim).astype(result)
+    factors, result = _summands(x, dtype)
+    return jnp.prod(factors, axes(dim, x.ndim), keepdims=keepdim).astype(result)
 
 
-@lower(aten.mean.default)
-def mean_all(x: Array, *, dtype: torch.dtype | None = None) -> Array:
-    return mean_dims(x, None, dtype=dtype)
-
-
-@lower(aten.mean.dim)
-def mean_dims(
-    x: Array, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lower(aten.mean.default, aten.mean.dim)
+def mean(
+    x: Array, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Array:
     summands, result = _summands(x, dtype)
     mean = _numerics.mean(summands, axes(dims, x.ndim), keepdims=keepdim)
@@ -95,7 +81,9 @@ def nanmean(
     return jnp.nanmean(summands, axes(dims, x.ndim), keepdims=keepdim).astype(result)
 
 
-def _extremum(function: Callable[..., Array], x: Array, dims: Dims, keepdim: bool) -> Array:
+def _extremum(
+    function: Callable[..., Array], x: Array, dims: Dims = None, keepdim: bool = False
+) -> Array:
     over = axes(dims, x.ndim)
     if x.size == 0 and all(x.shape[axis] for axis in over):
         shape = [1 if d in over else n for d, n in enumerate(x.shape) if keepdim or d not in over]
@@ -103,24 +91,8 @@ def _extremum(function: Callable[..., Array], x: Array, dims: Dims, keepdim: boo
     return function(x, over, keepdims=keepdim)
 
 
-@lower(aten.amax.default)
-def amax(x: Array, dims: Dims = (), keepdim: bool = False) -> Array:
-    return _extremum(jnp.max, x, dims, keepdim)
-
-
-@lower(aten.amin.default)
-def amin(x: Array, dims: Dims = (), keepdim: bool = False) -> Array:
-    return _extremum(jnp.min, x, dims, keepdim)
-
-
-@lower(aten.max.default)
-def max_all(x: Array) -> Array:
-    return jnp.max(x)
-
-
-@lower(aten.min.default)
-def min_all(x: Array) -> Array:
-    return jnp.min(x)
+amax = lower(aten.amax.default, aten.max.default)(partial(_extremum, jnp.max))
+amin = lower(aten.amin.default, aten.min.default)(partial(_extremum, jnp.min))
 
 
 @lower(aten.aminmax.default)
@@ -149,50 +121,40 @@ def count_nonzero(x: Array, dims: Dims = None) -> Array:
     return jnp.sum(x != 0, axes(dims, x.ndim), dtype=np.int64)
 
 
-def _moments(x: Array, dims: Dims, correction: float | None, keepdim: bool) -> tuple[Array, Array]:
-    """Variance and mean, by the deviations from the mean: one pass for each."""
-    over = axes(dims, x.ndim)
-    x = cast(x, accumulation(x.dtype))
-    mean = _numerics.mean(x, over, keepdims=True)
-    deviation = x - mean
-    if is_complex(x.dtype):
-        square = jnp.square(deviation.real) + jnp.square(deviation.imag)
-    else:
-        square = jnp.square(deviation)
-    count = int(np.prod([x.shape[axis] for axis in over]))
-    divisor = max(0, count - (1 if correction is None else correction))
-    total = jnp.sum(square, over, keepdims=keepdim)
-    variance = _numerics.divided(total, divisor)  # by 0 inf or nan, as in eager
-    return variance, mean if keepdim else mean.reshape(variance.shape)
-
-
-@lower(aten.var.correction)
-def var(
-    x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> Array:
-    return _moments(x, dims, correction, keepdim)[0]
-
-
-@lower(aten.std.correction)
-def std(
-    x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> Array:
-    return jnp.sqrt(_moments(x, dims, correction, keepdim)[0])
-
-
 @lower(aten.var_mean.correction)
 def var_mean(
     x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
-    return _moments(x, dims, correction, keepdim)
+    """Variance and mean, by the deviations from the mean: one pass for each."""
+    over = axes(dims, x.ndim)
+    x = cast(x, accumulation(x.dtype))
+    mean = _numerics.mean(x, over, keepdims=True)
+    count = int(np.prod([x.shape[axis] for axis in over]))
+    divisor = max(0, count - (1 if correction is None else correction))
+    total = jnp.sum(square(x - mean), over, keepdims=keepdim)
+    variance = _numerics.divided(total, divisor)  # by 0 inf or nan, as in eager
+    return variance, mean if keepdim else mean.reshape(variance.shape)
+
+
+def square(x: Array) -> Array:
+    """x * x, for complex numbers of their magnitude."""
+    return jnp.square(x.real) + jnp.square(x.imag) if is_complex(x.dtype) else jnp.square(x)
+
+
+@lower(aten.var.correction)
+def var(*args: Any, **kwargs: Any) -> Array:
+    return var_mean(*args, **kwargs)[0]
 
 
 @lower(aten.std_mean.correction)
-def std_mean(
-    x: Array, dims: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[Array, Array]:
-    variance, mean = _moments(x, dims, correction, keepdim)
+def std_mean(*args: Any, **kwargs: Any) -> tuple[Array, Array]:
+    variance, mean = var_mean(*args, **kwargs)
     return jnp.sqrt(variance), mean
+
+
+@lower(aten.std.correction)
+def std(*args: Any, **kwargs: Any) -> Array:
+    return std_mean(*args, **kwargs)[0]
 
 
 @lower(aten.logsumexp.default)

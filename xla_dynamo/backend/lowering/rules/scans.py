@@ -25,7 +25,9 @@ from ._promotion import cast, floating, is_complex, is_inexact
 aten = torch.ops.aten
 
 
-def _scan(function: Callable[..., Array], x: Array, dim: int, dtype: torch.dtype | None) -> Array:
+def _scan(
+    function: Callable[..., Array], x: Array, dim: int, *, dtype: torch.dtype | None = None
+) -> Array:
     result = to_numpy(dtype) if dtype else x.dtype
     if dtype is None and not is_inexact(x.dtype):
         result = np.dtype(np.int64)
@@ -35,24 +37,14 @@ def _scan(function: Callable[..., Array], x: Array, dim: int, dtype: torch.dtype
     return function(values, axis=axis(dim, x.ndim)).reshape(x.shape).astype(result)
 
 
-@lower(aten.cumsum.default)
-def cumsum(x: Array, dim: int, *, dtype: torch.dtype | None = None) -> Array:
-    return _scan(_sums, x, dim, dtype)
-
-
-@lower(torch.ops.xla_dynamo.reverse_cumsum.default)
-def cumsum_from_end(x: Array, dim: int) -> Array:
-    return _scan(partial(_sums, reverse=True), x, dim, None)
-
-
 def _sums(x: Array, *, axis: int, reverse: bool = False) -> Array:
     sums = lax.cumsum(x, axis=axis, reverse=reverse)
     return begun_with_zero(sums, of_one=x.shape[axis] == 1)
 
 
-@lower(aten.cumprod.default)
-def cumprod(x: Array, dim: int, *, dtype: torch.dtype | None = None) -> Array:
-    return _scan(lax.cumprod, x, dim, dtype)
+lower(aten.cumsum.default)(partial(_scan, _sums))
+lower(aten.cumprod.default)(partial(_scan, lax.cumprod))
+lower(torch.ops.xla_dynamo.reverse_cumsum.default)(partial(_scan, partial(_sums, reverse=True)))
 
 
 @lower(aten.logcumsumexp.default)
@@ -107,22 +99,16 @@ def _log_add_exp(x: Array, y: Array) -> Array:
     return jnp.where(jnp.isnan(x) | jnp.isnan(y), complex(jnp.nan, jnp.nan), total)
 
 
-@lower(aten.cummax.default)
-def cummax(x: Array, dim: int) -> tuple[Array, Array]:
-    return _running(x, dim, largest=True)
-
-
-@lower(aten.cummin.default)
-def cummin(x: Array, dim: int) -> tuple[Array, Array]:
-    return _running(x, dim, largest=False)
-
-
-def _running(x: Array, dim: int, *, largest: bool) -> tuple[Array, Array]:
+def _running(largest: bool, x: Array, dim: int) -> tuple[Array, Array]:
     source, over = at_least_1d(x), axis(dim, x.ndim)
     if source.dtype == np.bool_:
         source = source.astype(np.int8)
     values, places = extremes(largest, over, source)
     return values.reshape(x.shape).astype(x.dtype), places.reshape(x.shape)
+
+
+lower(aten.cummax.default)(partial(_running, True))
+lower(aten.cummin.default)(partial(_running, False))
 
 
 @PerPlatform

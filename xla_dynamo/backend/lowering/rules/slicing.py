@@ -179,14 +179,8 @@ def _along_rows(values: Array, rows: int, offset: int) -> Array:
     return lax.pad(values, jnp.zeros((), values.dtype), padding)[..., None]
 
 
-@lower(aten.tril.default)
-def tril(x: Array, diagonal: int = 0) -> Array:
-    return jnp.tril(x, diagonal)
-
-
-@lower(aten.triu.default)
-def triu(x: Array, diagonal: int = 0) -> Array:
-    return jnp.triu(x, diagonal)
+lower(aten.tril.default)(jnp.tril)
+lower(aten.triu.default)(jnp.triu)
 
 
 @lower(aten.trace.default)

@@ -6,6 +6,8 @@ sort reverses the order of the keys, not of the result, so that ties keep their 
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -37,27 +39,17 @@ def sort_with_positions(x: Array, dim: int, descending: bool = False) -> tuple[A
     return lax.rev(values, (dim,)), lax.rev(order, (dim,))
 
 
-@lower(aten.sort.default)
-def sort(x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
+@lower(aten.sort.default, aten.sort.stable)
+def sort(
+    x: Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> tuple[Array, Array]:
     values, order = sort_with_positions(at_least_1d(x), axis(dim, x.ndim), descending)
     return values.reshape(x.shape), order.reshape(x.shape)
 
 
-@lower(aten.sort.stable)
-def sort_stable(
-    x: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Array, Array]:
-    return sort(x, dim, descending)
-
-
-@lower(aten.argsort.default)
-def argsort(x: Array, dim: int = -1, descending: bool = False) -> Array:
-    return sort(x, dim, descending)[1]
-
-
-@lower(aten.argsort.stable)
-def argsort_stable(x: Array, *, stable: bool, dim: int = -1, descending: bool = False) -> Array:
-    return sort(x, dim, descending)[1]
+@lower(aten.argsort.default, aten.argsort.stable)
+def argsort(*args: Any, **kwargs: Any) -> Array:
+    return sort(*args, **kwargs)[1]
 
 
 @lower(aten.msort.default)
@@ -83,17 +75,22 @@ def topk(
 @lower(aten.kthvalue.default)
 def kthvalue(x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
     over = axis(dim, x.ndim)
-    values, order = sort_with_positions(at_least_1d(x), over)
-    return _pick(x, values, order, over, k - 1, keepdim)
+    pair = sort_with_positions(at_least_1d(x), over)
+    return _picked(x, pair, over, k - 1, keepdim)
 
 
-def _pick(
-    x: Array, values: Array, order: Array, dim: int, at: int, keepdim: bool
+def _picked(
+    x: Array, pair: tuple[Array, Array], dim: int, at: int | Array, keepdim: bool
 ) -> tuple[Array, Array]:
-    """The values and positions at a static index of the sorted ones."""
-    pair = (lax.index_in_dim(values, at, dim), lax.index_in_dim(order, at, dim))
+    """The sorted values and positions of `x` at an index, or at one for each row."""
     shape = [1 if d == dim else n for d, n in enumerate(x.shape) if keepdim or d != dim]
-    return pair[0].reshape(shape), pair[1].reshape(shape)
+    values, positions = (
+        lax.index_in_dim(each, at, dim)
+        if isinstance(at, int)
+        else jnp.take_along_axis(each, at, dim, mode="promise_in_bounds")
+        for each in pair
+    )
+    return values.reshape(shape), positions.reshape(shape)
 
 
 @lower(aten.median.default)
@@ -117,9 +114,8 @@ def nanmedian(x: Array) -> Array:
 def median_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     over = axis(dim, x.ndim)
     source = at_least_1d(x)
-    values, order = sort_with_positions(source, over)
-    size = source.shape[over]
-    value, place = _pick(x, values, order, over, (size - 1) // 2, keepdim)
+    middle = (source.shape[over] - 1) // 2
+    value, place = _picked(x, sort_with_positions(source, over), over, middle, keepdim)
     if not is_inexact(x.dtype):
         return value, place
     isnan = jnp.isnan(source)
@@ -135,14 +131,9 @@ def nanmedian_dim(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Arr
         return median_dim(x, dim, keepdim)
     over = axis(dim, x.ndim)
     source = at_least_1d(x)
-    values, order = sort_with_positions(source, over)
+    pair = sort_with_positions(source, over)
     numbers = jnp.sum(~jnp.isnan(source), over, keepdims=True, dtype=np.int32)
-    at = jnp.maximum(numbers - 1, 0) // 2
-    shape = [1 if d == over else n for d, n in enumerate(x.shape) if keepdim or d != over]
-    mode = "promise_in_bounds"
-    value = jnp.take_along_axis(values, at, over, mode=mode)
-    place = jnp.take_along_axis(order, at, over, mode=mode)
-    return value.reshape(shape), place.reshape(shape)
+    return _picked(x, pair, over, jnp.maximum(numbers - 1, 0) // 2, keepdim)
 
 
 @lower(aten.mode.default)
@@ -158,7 +149,4 @@ def mode(x: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
     repeated = lax.pad(same, np.False_, padding)
     run_start = lax.cummax(jnp.where(repeated, 0, place), axis=over)
     best = jnp.expand_dims(lax.argmax(place - run_start, over, np.int32), over)
-    value = jnp.take_along_axis(values, best, over, mode="promise_in_bounds")
-    index = jnp.take_along_axis(order, best, over, mode="promise_in_bounds")
-    shape = [1 if d == over else n for d, n in enumerate(x.shape) if keepdim or d != over]
-    return value.reshape(shape), index.reshape(shape)
+    return _picked(x, (values, order), over, best, keepdim)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -186,14 +187,10 @@ _BINARY: dict[Callable[..., Array], tuple[Any, ...]] = {
 }
 
 
-def _register_tables() -> None:
-    def evaluated_as_float(function: Callable[..., Array]) -> Callable[..., Array]:
-        return lambda *operands: compute(function, *operands, to_float=True)
-
-    for op, function in _UNARY.items():
-        lower(op)(evaluated_as_float(function))
-    for function, ops in _BINARY.items():
-        lower(*ops)(evaluated_as_float(function))
+for _op, _function in _UNARY.items():
+    lower(_op)(partial(compute, _function, to_float=True))
+for _function, _ops in _BINARY.items():
+    lower(*_ops)(partial(compute, _function, to_float=True))
 
 
 @lower(aten.polygamma.default)
@@ -223,6 +220,3 @@ def mvlgamma(x: Array, p: int) -> Array:
         return jnp.sum(_lgamma(x[..., None] - steps.astype(x.dtype)), -1) + constant
 
     return compute(function, x, to_float=True)
-
-
-_register_tables()

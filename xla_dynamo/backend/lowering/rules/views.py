@@ -23,13 +23,8 @@ aten = torch.ops.aten
 
 
 @lower(aten.view.default, aten.view_copy.default, aten.reshape.default, aten._unsafe_view.default)
-@lower(aten._reshape_copy.default)
-def view(x: Array, size: Sequence[int]) -> Array:
-    return jnp.reshape(x, tuple(size))
-
-
-@lower(aten._reshape_alias.default, aten._reshape_alias_copy.default)
-def reshape_alias(x: Array, size: Sequence[int], stride: Sequence[int]) -> Array:
+@lower(aten._reshape_copy.default, aten._reshape_alias.default, aten._reshape_alias_copy.default)
+def view(x: Array, size: Sequence[int], _stride: Sequence[int] = ()) -> Array:
     return jnp.reshape(x, tuple(size))
 
 
@@ -67,17 +62,14 @@ def _bits_as(x: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
         target = np.dtype(f"float{dtype.itemsize * 4}")
     elif dtype == np.bool_:
         target = np.dtype(np.uint8)
-    scalar = not shape
-    x = x.reshape(*(shape[:-1] or ()), -1)
+    lead = shape[:-1]
     ratio = target.itemsize // x.dtype.itemsize
-    if ratio > 1:
-        x = x.reshape(*x.shape[:-1], x.shape[-1] // ratio, ratio)
-    x = lax.bitcast_convert_type(x, target)
-    x = x.reshape(*(shape[:-1] or ()), -1)
+    x = x.reshape(*lead, -1, ratio) if ratio > 1 else x.reshape(*lead, -1)
+    x = lax.bitcast_convert_type(x, target).reshape(*lead, -1)
     if is_complex(dtype):
         x = lax.complex(x[..., 0::2], x[..., 1::2])
     result = x != 0 if dtype == np.bool_ else x
-    return result.reshape(()) if scalar else result
+    return result if shape else result.reshape(())
 
 
 @lower(aten.expand.default, aten.expand_copy.default)
@@ -160,14 +152,9 @@ def stack(tensors: Sequence[Array], dim: int = 0) -> Array:
     return jnp.stack([part.astype(dtype) for part in tensors], dim)
 
 
-@lower(aten.repeat.default)
+@lower(aten.repeat.default, aten.tile.default)
 def repeat(x: Array, repeats: Sequence[int]) -> Array:
     return jnp.tile(x, tuple(repeats))
-
-
-@lower(aten.tile.default)
-def tile(x: Array, dims: Sequence[int]) -> Array:
-    return jnp.tile(x, tuple(dims))
 
 
 @lower(aten.repeat_interleave.self_int)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from jax import Array, lax
@@ -11,6 +12,7 @@ from jax import Array, lax
 from xla_dynamo.backend.lowering import dtypes
 
 from .. import convolution
+from ..convolution import Correlate, Settings
 from . import taps
 
 
@@ -21,42 +23,23 @@ def accumulating(array: Array) -> Array:
 
 
 @convolution.correlate.on("cpu")
-def correlate(
-    x: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Array:
-    settings = (stride, padding, dilation)
-    if taps.pays(x.shape[2:], weight.shape[2:], groups):
-        return taps.correlate(x, weight, *settings)
-    if taps.pays_for_depthwise(weight.shape, groups):
-        return taps.depthwise(x, weight, *settings)
-
-    def plain(x: Array, weight: Array) -> Array:
-        return convolution.correlate.plain(x, weight, *settings, groups)
-
-    is_mixed = weight.dtype == np.float64 and groups > 1
-    return _unmixed(plain, x, weight, groups) if is_mixed else plain(x, weight)
+def correlate(x: Array, weight: Array, how: Settings) -> Array:
+    if taps.pays(x.shape[2:], weight.shape[2:], how.groups):
+        return taps.correlate(x, weight, how)
+    if taps.pays_for_depthwise(weight.shape, how.groups):
+        return taps.depthwise(x, weight, how)
+    plain = partial(convolution.correlate.plain, how=how)
+    is_mixed = weight.dtype == np.float64 and how.groups > 1
+    return _unmixed(plain, x, weight, how.groups) if is_mixed else plain(x, weight)
 
 
 @convolution.weight_gradient.on("cpu")
 def weight_gradient(
-    correlation: Callable[[Array, Array], Array],
-    large: Array,
-    result: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
+    correlation: Correlate, large: Array, result: Array, weight: Array, how: Settings
 ) -> Array:
-    settings = (stride, padding, dilation, groups)
-    if by_taps(large, weight.shape, groups):
-        return taps.weight_gradient(large, result, weight.shape, *settings)
-    return convolution.weight_gradient.plain(correlation, large, result, weight, *settings)
+    if by_taps(large, weight.shape, how.groups):
+        return taps.weight_gradient(large, result, weight.shape, how)
+    return convolution.weight_gradient.plain(correlation, large, result, weight, how)
 
 
 def by_taps(large: Array, weight: Sequence[int], groups: int) -> bool:

@@ -162,9 +162,5 @@ FUNCTIONS: dict[Any, Callable[[Array], Array]] = {
 }
 
 
-def _register_table() -> None:
-    for op, function in FUNCTIONS.items():
-        lower(op)(partial(compute, function, to_float=True))
-
-
-_register_table()
+for _op, _function in FUNCTIONS.items():
+    lower(_op)(partial(compute, _function, to_float=True))

@@ -7,8 +7,6 @@ program does not grow with the tensor. A parameter outside the distribution's do
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import torch
 from jax import Array, lax
@@ -16,7 +14,6 @@ from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower, lower_random
-from xla_dynamo.backend.lowering.rules.dropout import refuse_generator
 
 aten = torch.ops.aten
 
@@ -26,22 +23,19 @@ def _typed(key: Array) -> Array:
 
 
 @lower_random(aten.poisson.default)
-def poisson(key: Array, rate: Array, generator: Any = None) -> Array:
-    refuse_generator(generator)
+def poisson(key: Array, rate: Array, _: None = None) -> Array:
     wide = rate.astype(dtypes.accumulation(rate.dtype))
     return jax.random.poisson(_typed(key), wide, dtype=jnp.int64).astype(rate.dtype)
 
 
 @lower_random(aten.binomial.default)
-def binomial(key: Array, count: Array, prob: Array, generator: Any = None) -> Array:
-    refuse_generator(generator)
+def binomial(key: Array, count: Array, prob: Array, _: None = None) -> Array:
     wide = dtypes.accumulation(count.dtype)
     return jax.random.binomial(_typed(key), count.astype(wide), prob.astype(wide), dtype=wide)
 
 
 @lower_random(aten._standard_gamma.default)
-def standard_gamma(key: Array, shape: Array, generator: Any = None) -> Array:
-    refuse_generator(generator)
+def standard_gamma(key: Array, shape: Array, _: None = None) -> Array:
     wide = dtypes.accumulation(shape.dtype)
     drawn = jax.random.gamma(_typed(key), shape.astype(wide), dtype=wide)
     # As in eager, never 0, whose logarithm is infinite.
@@ -49,8 +43,7 @@ def standard_gamma(key: Array, shape: Array, generator: Any = None) -> Array:
 
 
 @lower_random(aten._sample_dirichlet.default)
-def sample_dirichlet(key: Array, concentration: Array, generator: Any = None) -> Array:
-    refuse_generator(generator)
+def sample_dirichlet(key: Array, concentration: Array, _: None = None) -> Array:
     wide = dtypes.accumulation(concentration.dtype)
     return jax.random.dirichlet(_typed(key), concentration.astype(wide), dtype=wide)
 
