@@ -6,7 +6,7 @@ separate ops cost nothing, and XLA fuses them as it sees fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -64,18 +64,23 @@ FOREACH: dict[Any, Any] = {
 _VALUE_BY_NAME = frozenset({aten.addcmul.default, aten.addcdiv.default})
 
 
+def calls(op: Any, args: Sequence[Any], length: int) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """The arguments of `op`, and those with a name, for each element of lists of `length`.
+
+    Arguments that are no lists are shared by all elements.
+    """
+    for i in range(length):
+        own = [x[i] if isinstance(x, (list, tuple)) and len(x) == length else x for x in args]
+        if op in _VALUE_BY_NAME and len(own) == 4:
+            yield own[:3], {"value": own[3]}
+        else:
+            yield own, {}
+
+
 def _decomposition(op: Any) -> Callable[..., list[Any]]:
     def run(*args: Any, **kwargs: Any) -> list[Any]:
         length = next(len(argument) for argument in args if isinstance(argument, (list, tuple)))
-        # Arguments that are no lists are shared by all elements.
-        columns = [x if isinstance(x, (list, tuple)) else [x] * length for x in args]
-        results = []
-        for own in zip(*columns, strict=True):
-            if op in _VALUE_BY_NAME and len(own) == 4:
-                results.append(op(*own[:3], value=own[3], **kwargs))
-            else:
-                results.append(op(*own, **kwargs))
-        return results
+        return [op(*own, **value, **kwargs) for own, value in calls(op, args, length)]
 
     return run
 

@@ -126,11 +126,8 @@ class Builder:
     def _add_foreach(self, each: Any, state: State, stack_trace: str) -> None:
         """A list op, element by element: XLA fuses what belongs together."""
         assert state.op is not None
-        length = len(state.outputs)
-
-        for i, output in enumerate(state.outputs):
-            own = [foreach.element(argument, i, length) for argument in state.args]
-            listed, named = foreach.named(each, own)
+        calls = foreach.calls(each, state.args, len(state.outputs))
+        for output, (listed, named) in zip(state.outputs, calls, strict=True):
             args, kwargs = self._arguments(
                 each, listed, {**named, **state.kwargs}, output, stack_trace
             )
