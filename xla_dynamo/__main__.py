@@ -21,7 +21,7 @@ _KEY = re.compile("[0-9a-f]{64}")  # what runtime.cache.key_of gives
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["run"]:  # not argparse's business: what follows is the script's own
+    if given[:1] == ["run"]:  # argparse must not see the script's own arguments
         return run.main(given[1:])
     parser = argparse.ArgumentParser(prog="python -m xla_dynamo", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)

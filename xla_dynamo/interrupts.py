@@ -1,9 +1,9 @@
-"""Ctrl-C inside of a block that must not stop halfway -> Ctrl-C right after it.
+"""Defer Ctrl-C to the end of a block that must not be interrupted.
 
-A launch gives away the memory of its inputs: were it interrupted before its results are held,
+A launch donates the memory of its inputs: if it were interrupted before its results are stored,
 parameters would be lost. Shape inference, lowering and compiling run code of PyTorch, torch-mlir
-and JAX that is left broken by an exception at an arbitrary line: fake tensor modes that stay
-entered, modules that cannot be imported a second time.
+and JAX that an exception at an arbitrary line leaves broken: fake tensor modes stay entered,
+modules cannot be imported a second time.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from typing import Any
 _main = threading.main_thread().ident
 
 
-class _Note:
+class _Deferral:
     """A handler that keeps the first signal for later."""
 
     def __init__(self, usual: Callable[..., Any], once: bool) -> None:
         self.usual = usual
         self.once = once
-        self.seen: list[tuple[Any, ...]] = []
+        self.events: list[tuple[Any, ...]] = []
 
     def __call__(self, *event: Any) -> None:
-        if self.once and self.seen:
+        if self.once and self.events:
             self.usual(*event)
-        self.seen.append(event)
+        self.events.append(event)
 
 
 @contextmanager
 def deferred(*, once: bool = False) -> Iterator[None]:
     """Run the block; a SIGINT that comes meanwhile is handled at its end.
 
-    once: a second one is handled at once: a compile may take minutes. A block inside of another one
-    that is deferred is part of that.
+    once: a second SIGINT is handled at once, as a compile may take minutes. A block within another
+    one is part of it.
     """
     usual: Any = signal.getsignal(signal.SIGINT)
-    nested = isinstance(usual, _Note)
+    nested = isinstance(usual, _Deferral)
     if threading.get_ident() != _main or not callable(usual) or nested:
         yield
         return
-    note = _Note(usual, once)
-    signal.signal(signal.SIGINT, note)
+    deferral = _Deferral(usual, once)
+    signal.signal(signal.SIGINT, deferral)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, usual)
-        if note.seen:
-            usual(*note.seen[0])
+        if deferral.events:
+            usual(*deferral.events[0])

@@ -1,4 +1,4 @@
-"""`python -m xla_dynamo run script.py args...`: `python script.py args...` with torch_xla's names.
+"""`python -m xla_dynamo run script.py args...` runs a script with torch_xla's names.
 
 The script has the sys.argv, sys.path, __main__, exit code and tracebacks that plain Python gives
 it. The names resolve in it and, through XLA_DYNAMO_COMPAT, in the processes that it starts.
@@ -122,7 +122,7 @@ def _execute(code: CodeType, module: ModuleType) -> int:
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         if isinstance(error, KeyboardInterrupt):
-            sys.excepthook = lambda *_: None  # said already; Python ends as SIGINT asks
+            sys.excepthook = lambda *_: None  # it is reported; Python exits by SIGINT
             raise
         return 1
     return 0

@@ -1,4 +1,4 @@
-"""What was compiled, why and for how long; what fell back; counters.
+"""Records of compiles and passes, warnings of fallbacks and recompiles, and counters.
 
 Public through `xla_dynamo`: `compiles()`, `counters()`, `passes()`, `reset_metrics()`, `capture()`.
 """
@@ -21,7 +21,7 @@ from xla_dynamo.config import config
 
 _lock = threading.Lock()
 _counters: collections.Counter[str] = collections.Counter()
-# A process that compiles without end must not grow without end.
+# Bounded: a process that keeps compiling must not grow.
 _compiles: collections.deque[CompileRecord] = collections.deque(maxlen=10_000)
 _passes: dict[str, PassRecord] = {}
 _captures: list[list[Stages]] = []
@@ -50,7 +50,7 @@ class CompileRecord:
     nodes: FX nodes in it.
     lowering_seconds, compile_seconds: FX to StableHLO; XLA (or loading from disk).
     from_disk: whether the executable came from the disk cache.
-    reason: why: the first compile, or which argument and dimension changed.
+    reason: "first call", or which argument and dimension changed.
     location: the user's line of the first op.
     """
 
@@ -76,8 +76,8 @@ class CompileRecord:
 class PassRecord:
     """What one graph pass has done in this process.
 
-    runs, changed: graphs that it saw, and of these the ones that it changed.
-    seconds: the time that it took, over all of them.
+    runs: how many graphs it ran on; changed: how many of them it changed.
+    seconds: the time that it took for all of them.
     """
 
     runs: int = 0
@@ -172,7 +172,7 @@ def dump_pass(graph_name: str, stage: str, name: str, graph: Graph) -> None:
 
 
 def warn_once(key: object, message: str, category: type[Warning]) -> None:
-    """Give a warning the first time that `key` is seen."""
+    """Give a warning the first time that it comes with `key`."""
     with _lock:
         if key in _reported:
             return
@@ -198,7 +198,7 @@ def capture() -> Iterator[list[Stages]]:
 
 
 def wants_stages() -> bool:
-    """Whether anyone reads the stages' text: printing it takes time."""
+    """Whether the stages' text is needed: printing it takes time."""
     logged = any(log.isEnabledFor(logging.DEBUG) for log in _stage_logs.values())
     return bool(_captures) or config().dump is not None or logged
 

@@ -1,4 +1,4 @@
-"""torch.compile's `options=` and `mode=` -> one validated frozen dataclass."""
+"""torch.compile's `options=` and `mode=`, validated, as one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xla_dynamo.errors import OptionError
 _FALLBACKS = ("cpu", "error")
 _NUMERICS = ("eager", "xla")
 _PRECISIONS = ("highest", "high", "medium")
-# XLA launches a graph as one executable and autotunes by itself, so these ask for what is done.
+# XLA launches a graph as one executable and autotunes anyway, so modes change nothing.
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 

@@ -1,1 +1,1 @@
-"""Dynamo's graph -> functional ATen graphs, and why Dynamo captured it again."""
+"""AOTAutograd, which makes functional ATen graphs, and why Dynamo captured a function again."""

@@ -1,4 +1,4 @@
-"""Dynamo's graph -> functional aten graphs for forward, backward and inference.
+"""Make functional ATen graphs for forward, backward and inference of Dynamo's graph.
 
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
 torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_module,
@@ -38,10 +38,9 @@ class GraphInfo:
     reason: why Dynamo captured it: the first call, or which argument changed.
     argument_names: what the user calls each argument, as far as Dynamo knows.
     static: positions of arguments that are the same tensors at every call (parameters, buffers).
-    visible: how many of the leading outputs leave the graph for the user; the others are saved
-        for backward.
-    no_output_aliasing: whether each output has memory of its own. Gradients have: autograd keeps a
-        tensor that nobody else holds as `.grad`, and users change that in place.
+    visible: how many leading outputs the user sees; the others are saved for backward.
+    no_output_aliasing: whether outputs must not share memory. Gradients must not: autograd keeps a
+        tensor that nothing else refers to as `.grad`, and users change that in place.
     """
 
     name: str
@@ -70,8 +69,8 @@ def compile(
 ) -> Callable[..., Any]:
     """Differentiate and functionalize `module`; each graph that comes out goes to `compiler`.
 
-    `joint_pass` edits, in place, the graph that still holds forward and backward together, or the
-    inference graph. It is told how many results of the former are those of forward.
+    `joint_pass` edits, in place, the joint graph of forward and backward, and is given how many of
+    its leading results are forward's; or the inference graph, and None.
     """
     sources = _argument_names(module)
     compile_id = CompileContext.current_compile_id()
@@ -107,7 +106,7 @@ def compile(
                 joint_pass(graph, None)
             if kind != "backward":
                 for node in fx.placeholders(graph.graph):
-                    node.meta["argument"] = True  # the user's tensor: it may be a part of another
+                    node.meta["argument"] = True  # the user's tensor: it may be a view
             run = compiler(graph, info(kind, graph))
             run._boxed_call = True  # type: ignore[attr-defined]
             return run
@@ -129,10 +128,10 @@ def compile(
 
 @dataclass(frozen=True)
 class JointSignature:
-    """Where things are in an exported graph of forward and backward.
+    """Where results are in an exported graph of forward and backward.
 
-    buffers, gradients: placeholder name of a buffer or parameter -> position among the results of
-        its new value or its gradient. loss: position of the loss.
+    buffers, gradients: by placeholder name of a buffer or parameter: the position of its new value
+        or its gradient among the results. loss: position of the loss.
     """
 
     buffers: Mapping[str, int]
@@ -154,7 +153,7 @@ def export_joint(
     with torch._dynamo.config.patch(allow_rnn=True):
         model = _export_to_torch_ir(model, tuple(inputs), _log_export_usage=False)
     dynamo_pass(model)
-    # Of fake tensors, all of one mode: AOTAutograd would run the model on real ones.
+    # Fake tensors of one mode: on real ones, AOTAutograd would run the model.
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     # aot_export_module would make each name of a tensor a parameter with a gradient of its own.
     parameters = {n: torch.nn.Parameter(_fake(mode, p)) for n, p in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""Why Dynamo captured a function again: this capture's arguments against the last one's."""
+"""Why Dynamo captured a function again: which argument differs from the last capture's."""
 
 from __future__ import annotations
 

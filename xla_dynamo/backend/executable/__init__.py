@@ -1,1 +1,1 @@
-"""Static graph -> executable -> callable on torch tensors or device arrays."""
+"""Compile static graphs, and call the executables on torch tensors or device arrays."""

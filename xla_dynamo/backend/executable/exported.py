@@ -1,8 +1,8 @@
-"""An exported program (torch.export) -> one StableHLO module, by the passes of torch.compile.
+"""Lower an exported program (torch.export) to one StableHLO module, by the same passes.
 
 The module's arguments are the program's parameters, buffers, constants and tensor inputs, in its
-order, then a PRNG key (uint32 of shape [2]) if it draws random numbers. Inputs that are no tensors
-(None, numbers, strings) are constants of the program and no arguments. Results are its tensors.
+order, then a PRNG key (uint32 of shape [2]) if it draws random numbers. Other inputs (None,
+numbers, strings) are constants of the program. The module's results are the program's tensors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _check_sizes(graph: Graph) -> None:
 
 
 def _keep_tensors(graph: Graph) -> None:
-    """Drop arguments and results that are no tensors."""
+    """Drop arguments and results that are not tensors."""
     results = [result for result in fx.results(graph) if isinstance(result, Node)]
     graph.output_node().args = (tuple(results),)
     for node in fx.placeholders(graph):

@@ -1,1 +1,1 @@
-"""Helpers for FX graphs: questions, edits, memory layout, ops that the host runs."""
+"""Helpers for FX graphs: queries, edits, memory layout, ops that the host runs."""

@@ -1,9 +1,9 @@
-"""Edits of FX graphs that keep what is known of the nodes they replace.
+"""Edits of FX graphs that keep the metadata of the nodes they replace.
 
 Every node of our graphs has `meta["val"]`, the fake tensor that PyTorch infers for it. A node that
 a pass makes is made `like` another one and takes over the rest of its metadata: the user's line
-(stack_trace, nn_module_stack), the blame for its errors (number, state), and what autograd's
-partitioner knows of it (recompute, partitioner_tag, seq_nr).
+(stack_trace, nn_module_stack), what its errors name (number, state), and what autograd's
+partitioner needs (recompute, partitioner_tag, seq_nr).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from .fx import placeholders
 
-# What holds of one node alone, and of none that is made like it.
+# Metadata that belongs to one node and is not inherited.
 _OWN = frozenset(
     {
         "val",
@@ -61,13 +61,13 @@ def call(graph: Graph, op: Any, *args: Any, like: Node, **kwargs: Any) -> Node:
 
 
 def substitute(node: Node, new: Node) -> None:
-    """Have `new` used in place of `node`, which is erased."""
+    """Use `new` in place of `node`, which is erased."""
     node.replace_all_uses_with(new)
     node.graph.erase_node(node)
 
 
 def exchange_targets(graph: Graph, others: Mapping[object, Callable[..., Any]]) -> bool:
-    """Call others of the same arguments; whether there was a call to exchange."""
+    """Exchange the targets of calls, which keep their arguments; whether any was exchanged."""
     found = [node for node in graph.nodes if node.target in others]
     for node in found:
         node.target = others[node.target]
@@ -75,7 +75,7 @@ def exchange_targets(graph: Graph, others: Mapping[object, Callable[..., Any]]) 
 
 
 def drop_detached(graph: Graph, node: Node) -> None:
-    """Have `node` itself used in the place of the detached copies of it that autograd saves."""
+    """Use `node` in place of the detached copies of it that autograd saves."""
     for user in list(node.users):
         if user.target is torch.ops.aten.detach.default:
             drop_detached(graph, user)
@@ -83,7 +83,7 @@ def drop_detached(graph: Graph, node: Node) -> None:
 
 
 def drop_unused(graph: Graph) -> None:
-    """Erase what no result needs, random ops too; arguments stay."""
+    """Erase nodes that no result needs, also random ops; placeholders stay."""
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
 
 

@@ -1,6 +1,6 @@
-"""An error -> the op that raised it, for a caller that can go on without that op.
+"""Attach to an error the node that raised it, for a caller that can go on without that node.
 
-The caller numbers the nodes of its graph; passes hand numbers on to what they make of a node.
+The caller numbers the nodes of its graph; nodes that a pass makes of another one share its number.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _KEY = "_xla_dynamo_culprit"
 
 
 def number(nodes: Iterable[Node]) -> None:
-    """Number nodes by position: a node's number is what is blamed for its errors."""
+    """Number nodes by position; the number of a node is attached to its errors."""
     for position, node in enumerate(nodes):
         node.meta["number"] = position
 
 
 def blame(error: Exception, culprit: Any) -> None:
-    """Note on `error` who raised it: the number of a node, or what stands for an op elsewhere."""
+    """Attach to `error` the number of the node that raised it, or another name of an op."""
     if culprit is not None:
         error.__dict__[_KEY] = culprit
 
 
 def take(error: Exception) -> Any:
-    """Who was blamed for `error`, or None; the note is taken off it."""
+    """Detach and return what was attached to `error`, or None."""
     return error.__dict__.pop(_KEY, None)

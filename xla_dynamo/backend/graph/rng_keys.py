@@ -1,9 +1,9 @@
-"""FX targets for random ops that are pure functions of a key, and the keys themselves.
+"""FX targets for random ops that are pure functions of a PRNG key, and the keys themselves.
 
-PyTorch's random ops draw from a hidden generator. Here each is `call(op, index, key, ...)`: its
-numbers are a function of the graph's key and of `index`, its position in the graph. The key is
-drawn from torch's default CPU generator, anew at every call of the graph, so that
-torch.manual_seed makes a run reproducible and two calls never share numbers.
+PyTorch's random ops draw from a global generator. Here each is `call(op, index, key, ...)`: its
+result is a function of the graph's key and of `index`, the op's position among the random ops. Each
+call of the graph draws a new key from torch's default CPU generator, so that torch.manual_seed
+makes a run reproducible and no two calls have the same random numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEY_DTYPE = torch.uint32
 def call(op: Any, index: int, key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """`op(*args, **kwargs)` with its randomness given by `key` and `index` (FX target).
 
-    Called only where shapes are inferred: the numbers come from the op's rule.
+    Called only to infer shapes: random numbers come from the op's rule.
     """
     return op(*args, **kwargs)
 

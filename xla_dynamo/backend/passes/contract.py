@@ -1,8 +1,8 @@
-"""What a pass is: a function that edits a graph in place, and what it may know beyond the graph.
+"""The signature of a pass, a function that edits a graph in place, and the stages of a graph.
 
 Every node of a graph has `meta["val"]`, or in Dynamo's graph `meta["example_value"]`: fake tensors,
-numbers, or tuples of them. Nodes that a pass makes carry the user's line of the node that they are
-made for (`graph.edit` sees to it).
+numbers, or tuples of them. `graph.edit` gives the nodes that a pass makes the user's line of the
+node that they are made for.
 """
 
 from __future__ import annotations

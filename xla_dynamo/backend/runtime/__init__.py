@@ -1,6 +1,6 @@
-"""StableHLO module in, torch tensors through it: devices, buffers, executables, the disk cache.
+"""Devices, buffers, executables of StableHLO modules, and their disk cache.
 
-Nothing here knows about FX or aten.
+Nothing here knows about FX or ATen.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""torch tensors -> device arrays, each parameter once.
+"""Make device arrays of torch tensors, once for each parameter.
 
 A tensor that outlives a call (a parameter, a buffer) keeps its device array for as long as it
 lives. Where the array aliases the tensor's memory (CPU tensors on the CPU client), in-place
-updates show through it and nothing is ever copied. Elsewhere the tensor's version counter tells
-when to upload again. Writes through `tensor.data` do not move that counter (PyTorch's own rule).
+updates are visible through it and nothing is ever copied. Elsewhere the tensor's version counter
+tells when to upload again. Writes through `tensor.data` do not advance that counter, in PyTorch
+either.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from . import pjrt
 
 
 class Residents:
-    """The arrays on one device of tensors that are expected again, keyed by tensor identity."""
+    """The arrays, on one device, of tensors that will be arguments again, by tensor identity."""
 
     def __init__(self, device: pjrt.Device) -> None:
         self._device = device
@@ -27,7 +28,7 @@ class Residents:
     def array(self, tensor: torch.Tensor) -> pjrt.Array:
         """The array of `tensor`, uploaded or aliased at the first call and after a change."""
         entry = self._entries.get(id(tensor))
-        # `tensor.data = other` replaces memory, or its order, without moving the version counter.
+        # `tensor.data = other` replaces memory or strides and leaves the version counter.
         if entry is not None and entry[1] == tensor.data_ptr() and tensor.is_contiguous():
             version = entry[2]
             if version is None or version == tensor._version:
@@ -38,7 +39,7 @@ class Residents:
         return len(self._entries)
 
     def _admit(self, tensor: torch.Tensor) -> pjrt.Array:
-        # The array keeps what it was made from alive: a detached alias, so that `tensor` can die.
+        # The array keeps its source alive: a detached alias, so that `tensor` can be freed.
         array = transient(tensor.detach(), self._device)
         address = tensor.data_ptr()
         shared = tensor.is_contiguous() and tensor.numel() > 0 and pjrt.pointer(array) == address
@@ -53,10 +54,10 @@ class Residents:
 
 
 class Slot:
-    """One argument of an executable. A tensor that comes twice in a row is expected again.
+    """One argument of an executable. A tensor that comes twice in a row keeps its array.
 
-    That holds only where memory is shared: a copy of a user's tensor would miss what a NumPy array
-    over the same memory, say, writes to it.
+    Only where memory is shared: a copy would miss writes to the user's tensor through a NumPy array
+    over the same memory, say.
     """
 
     __slots__ = ("_always", "_device", "_previous", "_resident", "position")
@@ -80,7 +81,7 @@ class Slot:
 
 
 def transient(tensor: torch.Tensor, device: pjrt.Device) -> pjrt.Array:
-    """The array of a tensor that is not expected again."""
+    """The array of a tensor for a single call."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return pjrt.to_array(tensor, device)
     return pjrt.to_array(tensor.resolve_conj().resolve_neg().contiguous(), device)

@@ -1,7 +1,7 @@
-"""Compiled executables on disk: key -> bytes, bounded, safe against crashes and races.
+"""A bounded cache of compiled executables on disk, safe against crashes and races.
 
-An entry is one file, written whole and renamed into place, with a digest that is checked before
-XLA sees the bytes. The key must name everything that the executable depends on.
+An entry is one file, written under another name and then renamed, with a digest that is checked
+before XLA gets the bytes. The key must cover everything that the executable depends on.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DiskCache:
             self._evict()
 
     def _evict(self) -> None:
-        # Whatever else lies in the folder is not ours to count or to delete.
+        # Other files in the folder are neither counted nor deleted.
         own = [entry for entry in self._folder.iterdir() if _KEY.fullmatch(entry.name)]
         entries = sorted((e.stat().st_mtime, e.stat().st_size, e) for e in own)
         total = sum(size for _, size, _ in entries)
@@ -75,7 +75,7 @@ def key_of(parts: Iterable[str]) -> str:
 
 @cache
 def _machine() -> str:
-    """CPU executables hold machine code: they must not travel to a CPU with fewer features."""
+    """CPU executables hold machine code, which must not run on a CPU with fewer features."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):

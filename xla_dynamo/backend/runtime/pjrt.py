@@ -1,6 +1,6 @@
 # pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
 # (jaxlib ships no type information for its native module.)
-"""StableHLO module -> loaded PJRT executable; torch tensor <-> PJRT buffer.
+"""Compile StableHLO modules to PJRT executables, and convert torch tensors and PJRT buffers.
 
 The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.10.2. Private
 API met here: xla_bridge.get_backend, make_cpu_client, _jax.DeviceList, CompileOptions,
@@ -137,7 +137,7 @@ class Executable:
 
 
 def _call_path(loaded: Any, device: Device, inputs: int, outputs: Sequence[Any]) -> Any:
-    """The C++ call path of a program. It knows no `Executable`: a cycle would wait for gc."""
+    """The C++ call path of a program. It refers to no `Executable`, as the cycle would need gc."""
     sharding = jax.sharding.SingleDeviceSharding(device)
     avals = [core.ShapedArray(*output) for output in outputs]
 
@@ -322,8 +322,8 @@ def _from_numpy(host: np.ndarray) -> torch.Tensor:
         if host.dtype == viewed:
             plain = np.dtype(str(integers).removeprefix("torch."))
             memory = torch.from_numpy(host.view(plain))
-            whole = torch.empty(0, dtype=dtype)  # no view: autograd would take no in-place op on it
-            return whole.set_(memory.untyped_storage(), 0, memory.shape, memory.stride())
+            tensor = torch.empty(0, dtype=dtype)  # autograd refuses in-place ops on some views
+            return tensor.set_(memory.untyped_storage(), 0, memory.shape, memory.stride())
     return torch.from_numpy(host)
 
 

@@ -1,7 +1,7 @@
-"""Tensors that live on an XLA device, for compiled graphs: a table of who can open and make them.
+"""Tensors that live on an XLA device, as arguments and results of compiled graphs.
 
-A torch CPU tensor enters a program by DLPack. A tensor of device type "xla" already is a device
-array; the package that makes such tensors registers here how to get at it.
+A torch CPU tensor becomes an argument through DLPack. A tensor of device type "xla" already is a
+device array; the package that makes such tensors registers here how to convert them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from . import pjrt
 
 @dataclass(frozen=True)
 class Residency:
-    """How tensors of one device type meet device arrays.
+    """How tensors of one device type are converted to device arrays and back.
 
-    device: torch device -> PJRT device.
-    arrays: tensors (on that device, or on the CPU) -> arrays on the PJRT device.
-    tensors: arrays and the torch device -> new tensors.
+    device: the PJRT device of a torch device.
+    arrays: the arrays of tensors that are on that device, or on the CPU.
+    tensors: new tensors of arrays, on a torch device.
     """
 
     device: Callable[[torch.device], pjrt.Device]

@@ -1,4 +1,4 @@
-"""StableHLO module -> executable for a TPU that is not here, and what it would cost to run.
+"""Compile a StableHLO module for a TPU, on a machine that has none, and analyze its costs.
 
 libtpu compiles for a topology by name on any Linux machine. The program cannot run, but memory
 and cost analysis are the TPU compiler's own. Private API met here: none of jax's beyond
@@ -19,8 +19,8 @@ from xla_dynamo.errors import CompileError, DeviceUnavailable
 
 from . import pjrt
 
-# libtpu asks Google Cloud's metadata server who it is, unless it is told, and locks the machine's
-# TPUs for its process, though a compiler can be shared.
+# Without these, libtpu asks Google Cloud's metadata server for the machine's type, and locks the
+# machine's TPUs for this process, though it only compiles.
 _ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -31,7 +31,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the device's compiler says of a program (per step, one core).
+    """The device compiler's analysis of a program (per step, one core).
 
     flops: floating-point operations. bytes_accessed: memory traffic in bytes.
     arguments, outputs, aliased, temporary, code: sizes in bytes; `aliased` bytes of the outputs

@@ -1,4 +1,4 @@
-"""A model -> what a training step of it costs on a TPU, on a machine that has none."""
+"""Compile a model's training step for a TPU, on a machine that has none, and tell its costs."""
 
 from __future__ import annotations
 

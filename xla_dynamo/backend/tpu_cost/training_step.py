@@ -1,14 +1,14 @@
-"""A model that returns its loss -> one FX graph of a whole training step.
+"""Trace a training step of a model that returns its loss, as one FX graph.
 
-Forward, backward and SGD with momentum, with parameters, buffers and momenta as arguments that
-the results replace. It is what is compiled for a device that is not here, to learn what a step
-costs there.
+The graph holds forward, backward and SGD with momentum; its results replace the parameters, buffers
+and momenta that are its arguments. It is compiled to learn what a step costs on a TPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.fx import Graph, Node
@@ -25,9 +25,9 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A step as a graph: arguments are parameters, buffers, momenta (one each parameter), inputs.
+    """A step as a graph of parameters, buffers, inputs, and a momentum for each parameter.
 
-    aliases: argument position -> position of the result that replaces it.
+    aliases: by position of an argument: the position of the result that replaces it.
     """
 
     graph: Graph
@@ -69,7 +69,6 @@ def _with_sgd(
 ) -> TrainingStep:
     placeholders = fx.placeholders(graph)
     position = {node.name: i for i, node in enumerate(placeholders)}
-    output = graph.output_node()
     results: list[Node] = fx.results(graph)
     aliases: dict[int, int] = {}
     kept: list[Node] = []
@@ -77,29 +76,19 @@ def _with_sgd(
         aliases[position[name]] = len(kept)
         kept.append(results[index])
     kept.append(results[joint.loss])
-    last = placeholders[-1]
     for name, index in joint.gradients.items():
         parameter, gradient = placeholders[position[name]], results[index]
-        with graph.inserting_after(last):
-            velocity = last = _with_value(graph.placeholder(f"momentum_{name}"), parameter)
+        meta = {"val": parameter.meta["val"]}
+        velocity = edit.append_placeholder(graph, f"momentum_{name}", meta)
         position[velocity.name] = len(position)
-        with graph.inserting_before(output):
-            scaled = _scale(graph, velocity, momentum)
-            moved = _with_value(graph.call_function(aten.add.Tensor, (scaled, gradient)), parameter)
-            step = _scale(graph, moved, rate)
-            new = _with_value(graph.call_function(aten.sub.Tensor, (parameter, step)), parameter)
+        with graph.inserting_before(graph.output_node()):
+            call = partial(edit.call, graph, like=gradient)
+            scaled = call(aten.mul.Tensor, velocity, momentum)
+            moved = call(aten.add.Tensor, scaled, gradient)
+            new = call(aten.sub.Tensor, parameter, call(aten.mul.Tensor, moved, rate))
         for argument, result in ((position[name], new), (position[velocity.name], moved)):
             aliases[argument] = len(kept)
             kept.append(result)
-    output.args = (tuple(kept),)
+    graph.output_node().args = (tuple(kept),)
     edit.drop_unused(graph)
     return TrainingStep(graph, aliases)
-
-
-def _scale(graph: Graph, node: Node, factor: float) -> Node:
-    return _with_value(graph.call_function(aten.mul.Tensor, (node, factor)), node)
-
-
-def _with_value(node: Node, like: Node) -> Node:
-    node.meta["val"] = like.meta["val"]
-    return node

@@ -1,7 +1,7 @@
-"""A graph that returns a tensor twice -> one that returns it once.
+"""Deduplicate the outputs of a graph.
 
-One node is one tensor to autograd and to the user: it has one gradient, and `a is b`. What was
-detached from it is another node and another tensor, though later it is the same array.
+One node is one tensor to autograd and to the user: it has one gradient, and `a is b`. A detached
+copy is another node and another tensor, though it becomes the same array.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from xla_dynamo.backend.passes.contract import Context
 
 
 def dedupe_outputs(graph: Graph, context: Context) -> bool:
-    """Have `graph` return each tensor once; `context.lifted.outputs` says where each had been."""
+    """Return each tensor once; `context.lifted.outputs` restores the original outputs."""
     results = fx.results(graph)
     keys = [result if isinstance(result, Node) else i for i, result in enumerate(results)]
     kept = list(dict.fromkeys(keys))

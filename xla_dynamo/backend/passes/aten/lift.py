@@ -1,4 +1,4 @@
-"""What a graph holds or draws -> arguments after its own; `context.lifted` says which they are."""
+"""Make constants and PRNG keys arguments after the graph's own; `context.lifted` lists them."""
 
 from __future__ import annotations
 

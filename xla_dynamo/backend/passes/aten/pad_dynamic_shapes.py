@@ -1,6 +1,6 @@
-"""Ops with data-dependent shapes -> padded ops, and a count that the host reads.
+"""Replace ops with data-dependent shapes by padded ops, and a count that the host reads.
 
-The steps that each op is made of are in decompositions/dynamic_shapes.py.
+decompositions/dynamic_shapes.py says how each op is decomposed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _rewrite(graph: Graph, node: Node) -> bool:
 
 
 def _is_refused(node: Node) -> bool:
-    """Whether eager raises for such operands, as it then does where the node is: on the host."""
+    """Whether eager raises for such operands: the node then stays, and raises on the host."""
     args, kwargs = map_arg((node.args, node.kwargs), _stand_in)
     if not tells_on_zeros(node.target, args):
         return False
@@ -60,7 +60,7 @@ def _stand_in(operand: Node) -> torch.Tensor:
 
 
 def _make_empty(graph: Graph, node: Node) -> bool:
-    """Of an empty tensor, PyTorch infers shapes without data: nothing is to be computed."""
+    """Make empty results: of an empty tensor, PyTorch infers their shapes without data."""
     operand = node.args[0]
     values = output_values(node)
     assert isinstance(operand, Node)
@@ -78,7 +78,7 @@ def _make_empty(graph: Graph, node: Node) -> bool:
 
 
 def _unknown_size(node: Node) -> torch.SymInt | None:
-    """The size of the first result that depends on data, and on no size of an operand."""
+    """The data-dependent size of the first result, which no size of an operand determines."""
     known = {symbol for operand in node.all_input_nodes for symbol in _symbols(operand)}
     first, *_ = output_values(node)
     sizes: list[Any] = [size for size in first.shape if is_symbolic(size)]
@@ -105,7 +105,7 @@ def _replace(graph: Graph, node: Node, result: Any) -> None:
 
 
 class _Nodes:
-    """Steps as nodes, in the place of `origin`, of whose result `size` is the unknown size."""
+    """Carries out a decomposition as nodes in place of `origin`, whose result has size `size`."""
 
     def __init__(self, graph: Graph, origin: Node, size: torch.SymInt) -> None:
         self._graph = graph
@@ -118,7 +118,7 @@ class _Nodes:
         value = node.meta["val"]
         if isinstance(value, torch.Tensor):
             return node
-        return tuple(call(operator.getitem, node, at) for at in range(len(value)))
+        return tuple(call(operator.getitem, node, i) for i in range(len(value)))
 
     def value(self, operand: Node) -> torch.Tensor:
         return operand.meta["val"]
@@ -128,10 +128,10 @@ class _Nodes:
 
     def leading(self, padded: Node, count: Node, dim: int = 0, transposed: bool = False) -> Node:
         value = padded.meta["val"]
-        shape = [self._size if at == dim else n for at, n in enumerate(value.shape)]
-        part = value.new_empty(shape)
-        part = part.t() if transposed else part
-        return self._step(host_ops.leading, part, padded, count, dim, transposed)
+        shape = [self._size if d == dim else n for d, n in enumerate(value.shape)]
+        valid = value.new_empty(shape)
+        valid = valid.t() if transposed else valid
+        return self._step(host_ops.leading, valid, padded, count, dim, transposed)
 
     def _step(self, step: Any, value: Any, *args: Any) -> Node:
         return edit.insert(self._graph, step, args, {}, like=self._origin, value=value)

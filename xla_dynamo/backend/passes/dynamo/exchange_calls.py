@@ -1,7 +1,7 @@
-"""Calls that AOTAutograd traces or differentiates wrongly -> ours, of the same signature.
+"""Exchange calls that AOTAutograd traces or differentiates wrongly for ours.
 
 multi_margin_loss, multilabel_margin_loss: PyTorch's decompositions are wrong at their kinks.
-one_hot: its decomposition gives another order of dimensions in memory than eager's kernel.
+one_hot: its decomposition gives other strides than eager's kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xla_dynamo.backend.passes.contract import Context
 
 
 def keep_one_hot_layout(graph: Graph, context: Context) -> bool:
-    """Have one_hot's result in memory as eager has it."""
+    """Give one_hot's result eager's memory layout."""
     return exchange_targets(graph, {torch.nn.functional.one_hot: one_hot})
 
 

@@ -1,9 +1,8 @@
-"""F.interpolate in Dynamo's graph -> one aten op, and one more for its gradient.
+"""Keep F.interpolate one ATen op, and one more for its gradient.
 
-AOTAutograd traces under PyTorch's Python dispatcher, whose kernels for the resizing ops take them
-apart: a bilinear resize becomes four gathers, its gradient four scatters, and images of bytes come
-out one off. `keep_interpolate` exchanges the call for `interpolate`, which calls the aten op
-past those kernels.
+AOTAutograd traces under PyTorch's Python dispatcher, which decomposes the upsampling ops: a
+bilinear resize becomes four gathers, its gradient four scatters, and uint8 images are off by one.
+The pass exchanges the call for `interpolate`, which calls the ATen op without that dispatcher.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 
-# (mode, spatial dimensions, antialias) -> the op
+# By mode, spatial dimensions and antialias.
 _NEAREST: dict[tuple[str, int], torch._ops.OpOverload] = {
     ("nearest", 1): aten.upsample_nearest1d.default,
     ("nearest", 2): aten.upsample_nearest2d.default,
@@ -46,7 +45,7 @@ _SMOOTH: dict[tuple[str, int, bool], torch._ops.OpOverload] = {
     ("bicubic", 2, False): aten.upsample_bicubic2d.default,
     ("bicubic", 2, True): aten._upsample_bicubic2d_aa.default,
 }
-# Of the ops' gradients, PyTorch infers these from sizes that are symbols.
+# The ops for whose gradients shape inference takes symbolic sizes.
 _INFERRED = frozenset(
     {
         aten.upsample_nearest2d.default,
@@ -57,7 +56,7 @@ _INFERRED = frozenset(
 
 
 def keep_interpolate(graph: Graph, context: Context) -> bool:
-    """Exchange the calls of F.interpolate and its kin in Dynamo's graph."""
+    """Exchange the calls of F.interpolate, and of the ATen ops that it calls."""
     return exchange_targets(graph, _REPLACEMENTS)
 
 
@@ -70,15 +69,15 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """torch.nn.functional.interpolate of arguments that Dynamo has found to be valid."""
+    """torch.nn.functional.interpolate; Dynamo has checked its arguments."""
     rank = input.dim() - 2
     op = _NEAREST.get((mode, rank)) or _SMOOTH.get((mode, rank, antialias))
     scales: list[Any] = [None] * rank
     if scale_factor is None:
         sizes = list(size) if isinstance(size, (list, tuple)) else [size] * rank
     else:
-        many = isinstance(scale_factor, (list, tuple))
-        factors = list(scale_factor) if many else [scale_factor] * rank
+        is_list = isinstance(scale_factor, (list, tuple))
+        factors = list(scale_factor) if is_list else [scale_factor] * rank
         sizes = [torch.sym_int(n * s) for n, s in zip(input.shape[2:], factors, strict=True)]
         if not recompute_scale_factor:
             scales = [float(factor) for factor in factors]
@@ -94,12 +93,12 @@ def interpolate(
 
 
 def _differentiable(op: torch._ops.OpOverload, input: Tensor, symbolic: bool) -> bool:
-    """Whether PyTorch infers the shapes of what is differentiated, where sizes are `symbolic`."""
+    """Whether PyTorch can infer the shape of the gradient, if one is needed."""
     return not symbolic or op in _INFERRED or not (input.requires_grad and torch.is_grad_enabled())
 
 
 class _BelowAutograd(TorchDispatchMode):
-    """Brings the Python dispatcher back after autograd: shapes with symbols are its business."""
+    """Brings the Python dispatcher back below autograd: it infers symbolic shapes."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -129,15 +128,15 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-def _whole(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[..., Tensor]:
-    """A call of the aten op itself, past the kernels that take it apart."""
+def _undecomposed(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    """`call`, which calls the ATen op `op`, without the dispatcher that decomposes it."""
 
     def resize(*args: Any, **kwargs: Any) -> Tensor:
         x: Tensor = args[0] if args else kwargs["input" if "input" in kwargs else "self"]
         symbolic = any(map(is_symbolic, (*x.shape, *pytree.tree_leaves((args, kwargs)))))
-        # The overloads that take a list of scales know no symbols.
-        known = not symbolic or call is op
-        if 0 in x.shape or not known or not _differentiable(op, x, symbolic):
+        # The overloads that take a list of scales take no symbolic sizes.
+        is_possible = not symbolic or call is op
+        if 0 in x.shape or not is_possible or not _differentiable(op, x, symbolic):
             return call(*args, **kwargs)
         with no_python_dispatcher(), _BelowAutograd():
             return call(*args, **kwargs)
@@ -146,7 +145,7 @@ def _whole(call: Callable[..., Tensor], op: torch._ops.OpOverload) -> Callable[.
 
 
 def _calls(op: torch._ops.OpOverload) -> list[Any]:
-    """What a program may call to get the aten op."""
+    """What a program may call to get the ATen op."""
     name = op._schema.name.removeprefix("aten::")
     packet = getattr(aten, name)
     return [packet, packet.default, packet.vec, getattr(nn_functions, name)]
@@ -154,7 +153,7 @@ def _calls(op: torch._ops.OpOverload) -> list[Any]:
 
 _REPLACEMENTS: dict[object, Callable[..., Tensor]] = {
     **{
-        call: _whole(call, op)
+        call: _undecomposed(call, op)
         for op in (*_NEAREST.values(), *_SMOOTH.values())
         for call in _calls(op)
     },

@@ -1,7 +1,7 @@
-"""nansum(x, dim=[]) -> nansum(x), because PyTorch's shape inference takes an empty list wrongly.
+"""Rewrite nansum(x, dim=[]) to nansum(x).
 
-Eager's kernel reduces all dimensions, shape inference none (seen on torch 2.9 to 2.13). A scalar
-has the same shape either way, and without `dim` the two agree. For other tensors, sizes that the
+For an empty list eager reduces all dimensions, and torch.compile's shape inference none (seen on
+torch 2.9 to 2.13). A scalar has the same shape either way. For other tensors, sizes that the
 program has read from the result are wrong in Dynamo's graph already, with any backend: such calls
 are an error.
 """
@@ -19,10 +19,10 @@ from xla_dynamo.errors import UnsupportedOp
 
 
 def drop_empty_nansum_dims(graph: Graph, context: Context) -> bool:
-    """Change the calls in Dynamo's graph.
+    """Drop the empty lists of dimensions.
 
     Raises:
-        UnsupportedOp: such a call on a tensor that has dimensions.
+        UnsupportedOp: nansum over an empty list of a tensor that has dimensions.
     """
     found = [n for n in graph.nodes if n.target in (torch.nansum, "nansum") and _dim(n) in ([], ())]
     for node in found:

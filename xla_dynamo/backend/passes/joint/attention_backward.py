@@ -1,10 +1,10 @@
-"""Attention's gradient from the log-sum-exp of scores -> from the weights, where memory allows.
+"""Save attention's unnormalised weights for backward, where memory allows.
 
-PyTorch's fused attention saves two arrays of the size of the queries for backward, which computes
-the scores and their exponentials again: a product more than the gradient needs. Here forward gives
-the exponentials too, if they take no more memory than queries, keys, values and output do together
-(as many keys as four times the features, in self-attention): then what attention saves is doubled
-at most.
+PyTorch's fused attention saves the log-sum-exp of the scores, and its backward recomputes the
+scores and their exponentials, which takes one more matrix product. Here forward also returns the
+exponentials if they take no more memory than queries, keys, values and output together (in
+self-attention: up to four times as many keys as features). Attention then saves at most twice as
+much.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ aten = torch.ops.aten
 ops = torch.ops.xla_dynamo
 _FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
 _BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-# Weights of 16 bits would be rounded, where the backward computes them in 32.
+# 16-bit weights would be rounded; the backward of 16-bit attention computes them in float32.
 _DTYPES = (torch.float32, torch.float64)
 
 
 def save_attention_weights(graph: Graph, context: Context) -> bool:
-    """Rewrite, in place, the attentions of a graph that holds their gradients as well."""
+    """Rewrite, in place, each attention whose gradient is in `graph`, too."""
     changed = False
     for node in graph.find_nodes(op="call_function", target=_FORWARD):
         logsumexp = next((user for user in node.users if user.args[1] == 1), None)

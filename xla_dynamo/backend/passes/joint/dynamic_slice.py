@@ -1,10 +1,9 @@
-"""x.narrow(dim, start, length) where `start` is a tensor -> a slice whose place is data.
+"""Replace x.narrow(dim, start, length), where `start` is a tensor, by a dynamic slice.
 
-Tracing reads such a start as a number (`_local_scalar_dense`), which would split the program there.
-The length is known all the same, so `keep_start_on_device` makes of the slice, and of its gradient,
-ops that take the tensor. Importing this module registers them; lowering/rules/narrowing.py lowers
-them. Where eager raises for a start outside of the tensor, the nearest slice inside is taken.
-A slice that is returned stays what it is: a view, whose place in memory only the number tells.
+Tracing reads such a start as a number (`_local_scalar_dense`), which would split the program. As
+the length is static all the same, the slice and its gradient become ops that take the tensor. Where
+eager raises for a start outside of the tensor, the start is clamped. A slice that is returned stays
+a view: its offset in memory must be known.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ _SLICES = (aten.slice.Tensor, aten.slice_backward.default)
 
 
 def keep_dynamic_slice(graph: Graph, context: Context) -> bool:
-    """Rewrite, in place, a graph that holds forward and backward together, or inference only."""
+    """Rewrite the slices of `graph`, and their gradients, in place."""
     returned = set(map(_memory, graph.output_node().all_input_nodes))
     slices = [n for n in graph.nodes if n.target in _SLICES]
     if any(n.target is aten.slice.Tensor and _memory(n) in returned for n in slices):
-        return False  # the number is read in any case
+        return False  # the start is read in any case
     changed = [node for node in slices if _rewrite(graph, node)]
     if changed:
-        _drop_unused_numbers(graph)
+        _drop_unused_reads(graph)
     return bool(changed)
 
 
 def _rewrite(graph: Graph, node: Node) -> bool:
     arguments = fx.arguments(node)
-    number, dim = arguments.get("start"), arguments.get("dim", 0)
-    if not isinstance(number, Node) or number.target is not aten._local_scalar_dense.default:
+    read, dim = arguments.get("start"), arguments.get("dim", 0)
+    if not isinstance(read, Node) or read.target is not aten._local_scalar_dense.default:
         return False
-    start: Any = number.args[0]
+    start: Any = read.args[0]
     forward = node.target is aten.slice.Tensor
     narrow: Any = node if forward else arguments["grad_output"]
     length = _known(narrow.meta["val"].shape[dim])
@@ -52,7 +51,7 @@ def _rewrite(graph: Graph, node: Node) -> bool:
         op = ops.dynamic_slice_backward.default
         args = (narrow, arguments["input_sizes"], dim, start)
     known = [(_known(size), size) for size in node.meta["val"].shape]
-    sizes = [size if number is None else number for number, size in known]
+    sizes = [size if value is None else value for value, size in known]
     with graph.inserting_before(node):
         value = node.meta["val"].new_empty(sizes)
         edit.substitute(node, edit.insert(graph, op, args, {}, like=node, value=value))
@@ -68,8 +67,8 @@ def _memory(node: Node) -> Any:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else node
 
 
-def _drop_unused_numbers(graph: Graph) -> None:
-    """Erase the reads, and what was computed of them, that nothing uses any more."""
+def _drop_unused_reads(graph: Graph) -> None:
+    """Erase the reads of starts that nothing uses any more, and what was computed from them."""
     for node in reversed(graph.nodes):
         if node.op == "call_function" and not node.users and is_symbolic(node.meta.get("val")):
             graph.erase_node(node)

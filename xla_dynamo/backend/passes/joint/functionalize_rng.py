@@ -1,4 +1,4 @@
-"""Random ops -> pure functions of a PRNG key (see graph/rng_keys.py).
+"""Replace random ops by pure functions of a PRNG key (see graph/rng_keys.py).
 
 It is done on the joint graph of forward and backward: the key is saved for backward like an
 activation, so a dropout that activation checkpointing runs twice draws the same mask twice.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Graph
 
-from xla_dynamo.backend.graph import edit, rng_keys
+from xla_dynamo.backend.graph import rng_keys
 from xla_dynamo.backend.lowering.registry import draws
 from xla_dynamo.backend.passes.contract import Context
 
@@ -23,10 +23,11 @@ def functionalize_rng(graph: Graph, context: Context) -> bool:
     if not random:
         return False
     first = next(node for node in graph.nodes if node.op != "placeholder")
-    with rng_keys.fake_mode(graph):
-        value = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
     with graph.inserting_before(first):
-        key = edit.insert(graph, rng_keys.new_key, (), {}, like=random[0], value=value)
+        key = graph.call_function(rng_keys.new_key)
+    # Made like no other node: within a checkpoint, backward would draw another key.
+    with rng_keys.fake_mode(graph):
+        key.meta["val"] = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
     for index, node in enumerate(random):
         if node.kwargs.get("generator") is None:
             node.args = (node.target, index, key, *node.args)

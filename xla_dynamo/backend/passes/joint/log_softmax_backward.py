@@ -1,12 +1,11 @@
-"""log_softmax's gradient from its output -> from its input and two numbers a row.
+"""Compute log_softmax's gradient from its input, a maximum and a sum for each row.
 
-PyTorch saves the output for backward: of a language model's logits, hundreds of megabytes that are
-written and read again although the input is at hand. The probabilities that the gradient needs are
-an exponential of the input, which XLA fuses into the gradient. So the op becomes its maximum, sum
-and differences before the joint graph is cut, and nothing but rows' maxima and sums lives between
-the two halves. A loss of class indices reads only the shape of its input in backward, and is given
-the same one; the sum of its gradient over the classes is known without adding up. Importing this
-module registers an op for that; lowering/rules/losses.py lowers it.
+PyTorch saves the output for backward: for a language model's logits, hundreds of megabytes that are
+written and read again although the input is at hand. The gradient needs the probabilities,
+exponentials of the input, which XLA fuses into it. So the op is decomposed to maximum, sum and
+differences before the joint graph is partitioned, and only the maxima and sums of rows are saved.
+The backward of nll_loss reads only the shape of its input, and is given log_softmax's input; the
+sum of its gradient over the classes is `ops.nll_loss`, without adding up.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LOSSES = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 
 
 def recompute_log_softmax(graph: Graph, context: Context) -> bool:
-    """Rewrite, in place, each log_softmax of a graph that holds its gradient as well."""
+    """Rewrite, in place, each log_softmax whose gradient is in `graph`, too."""
     changed = False
     for node in graph.find_nodes(op="call_function", target=aten._log_softmax.default):
         arguments: Any = node.args
@@ -67,18 +66,18 @@ def _split(graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node]) -
             taken = backward(aten.mul.Tensor, shares, _sum_over_classes(backward, grad, dim))
             substitute(gradient, backward(aten.sub.Tensor, grad, taken))
     for user in list(node.users):
-        of_loss = user.target in _LOSSES and user.args[1] is node
-        user.replace_input_with(node, x if of_loss else output)
+        is_loss = user.target in _LOSSES and user.args[1] is node
+        user.replace_input_with(node, x if is_loss else output)
     graph.erase_node(node)
 
 
 def _sum_over_classes(call: Callable[..., Node], grad: Any, dim: int) -> Node:
-    """Without reading what is zero but for one class, or the same for all of them."""
+    """The sum of `grad` over `dim`, computed without reading it where it is constant or one-hot."""
     value, operands = grad.meta["val"], grad.args
     dim = dim % value.dim()
     if grad.target in _LOSSES and dim == min(value.dim() - 1, 1):
-        of_loss, _, *rest = operands
-        return call(torch.ops.xla_dynamo.nll_loss_row_gradient.default, of_loss, *rest)
+        loss_gradient, _, *rest = operands
+        return call(torch.ops.xla_dynamo.nll_loss_row_gradient.default, loss_gradient, *rest)
     if grad.target is aten.expand.default:
         shape = list(value.shape)
         shape[dim] = 1

@@ -1,4 +1,4 @@
-"""What backward must get from forward as it is, whatever the partitioner would choose."""
+"""Mark what forward must save for backward, whatever the partitioner would choose."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from xla_dynamo.backend.passes.contract import Context
 
 
 def save_mutated_inputs(joint: Graph, context: Context) -> bool:
-    """Let backward save a copy of an argument that the call changes, never the argument itself.
+    """Save a copy of an argument that the call mutates, never the argument itself.
 
     Autograd refuses a saved tensor into which AOTAutograd writes after the graph has run. It counts
-    writes by storage: other parts of one are refused too.
+    writes by storage: other views of it are refused, too.
     """
     if context.forward_outputs is None:
         return False
@@ -46,19 +46,19 @@ def _storage(argument: Node) -> StorageWeakRef | None:
 
 
 def save_compared(joint: Graph, context: Context) -> bool:
-    """Let backward save, as eager does, a tensor in which it looks for a result (its maximum).
+    """Save, as eager does, a tensor in which backward looks for a result, such as its maximum.
 
-    Computed a second time, in another program, its last digits may differ from those of the result,
-    and the gradient of amax would go to no element.
+    If backward recomputed the tensor, its last digits might differ from the result's, and the
+    gradient of amax would go to no element.
     """
     if context.forward_outputs is None:
         return False
     forward = _needed_for(fx.results(joint)[: context.forward_outputs])
-    late: set[Node] = set()  # what depends on the gradients that are given
+    late: set[Node] = set()  # nodes that depend on incoming gradients
     compared: list[Node] = []
     for node in joint.nodes:
-        given = node.op == "placeholder" and node.name.startswith("tangents")
-        if given or not late.isdisjoint(node.all_input_nodes):
+        is_gradient = node.op == "placeholder" and node.name.startswith("tangents")
+        if is_gradient or not late.isdisjoint(node.all_input_nodes):
             late.add(node)
         elif node.target is torch.ops.aten.eq.Tensor:
             operands = node.all_input_nodes
@@ -79,7 +79,7 @@ def _needed_for(results: Sequence[Any]) -> set[Node]:
 
 
 def _save(nodes: Sequence[Node], forward: set[Node]) -> None:
-    """Have `nodes` saved, or, as only what is computed in forward can be, what they are made of."""
+    """Save `nodes`, or what they are computed from where they are not in forward themselves."""
     todo, seen = list(nodes), set[Node]()
     while todo:
         node = todo.pop()

@@ -1,7 +1,6 @@
-"""flip(cumsum(flip(x))), as PyTorch writes the gradient of a cumulative sum -> one op.
+"""Join flip(cumsum(flip(x))), as PyTorch writes the gradient of a cumulative sum, to one op.
 
-XLA sums prefixes from either end in the same time; two reversals take longer than the sum.
-Importing this module registers the op; lowering/rules/scans.py lowers it.
+XLA sums from either end in the same time, and two reversals take longer than the sum.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def join_reverse_cumsum(graph: Graph, context: Context) -> bool:
 
 
 def _is_plain_sum(node: Node) -> bool:
-    """Of a tensor that has dimensions, in the dtype that it has by default."""
+    """Whether `node` is a cumsum in the default dtype, of a tensor that has dimensions."""
     plain = node.target is aten.cumsum.default and not node.kwargs
     return plain and node.meta["val"].dim() > 0
 

@@ -1,10 +1,10 @@
-"""Products and sums of flattened tensors -> products and sums of the tensors themselves.
+"""Multiply and sum tensors as they are, instead of flattened.
 
 PyTorch multiplies matrices: a linear layer flattens [batch, time, features] to [rows, features],
-multiplies, and takes the rows apart again; its bias gets the sum of the flattened gradient;
-attention flattens batch and heads. XLA multiplies tensors of any rank, and where nothing is
-flattened it is free to choose layouts through the layer: a GPT on a TPU then moves 6 % fewer bytes,
-in 15 % less temporary memory. Values are the same.
+multiplies, and unflattens the rows; its bias gets the sum of the flattened gradient; attention
+flattens batch and heads. XLA multiplies tensors of any rank, and where nothing is flattened it is
+free to choose layouts through the layer: a GPT on a TPU then moves 6 % fewer bytes, in 15 % less
+temporary memory. The values are the same.
 """
 
 from __future__ import annotations
@@ -55,13 +55,11 @@ def _join_views(graph: Graph) -> bool:
     for node in list(graph.nodes):
         if node.target not in _JOINED:
             continue
-        source = node.args[0]
-        assert isinstance(source, Node)
+        source = _source(node)
         if node.target in _VIEWS:
             base = source
             if source.target in _VIEWS:
-                base = source.args[0]
-                assert isinstance(base, Node)
+                base = _source(source)
             elif source.target is aten.permute.default:
                 base = _without_ones(graph, source)
             if base is not source:
@@ -82,10 +80,10 @@ def _without_ones(graph: Graph, permuted: Node) -> Node:
     kept = [dim for dim, size in enumerate(sizes) if size != 1]
     if len(kept) == len(sizes):
         return permuted
-    places = [dim % len(sizes) for dim in order]
+    order = [dim % len(sizes) for dim in order]
     with graph.inserting_before(permuted):
         squeezed = _view(graph, source, [sizes[dim] for dim in kept])
-        new_order = [kept.index(dim) for dim in places if dim in kept]
+        new_order = [kept.index(dim) for dim in order if dim in kept]
         if new_order == sorted(new_order):
             return squeezed
         return call(graph, aten.permute.default, squeezed, new_order, like=permuted)
@@ -93,9 +91,7 @@ def _without_ones(graph: Graph, permuted: Node) -> Node:
 
 def _view(graph: Graph, source: Node, shape: list[int]) -> Node:
     """A view of `source`, or what it is itself a view of."""
-    if source.target in _VIEWS:
-        assert isinstance(source.args[0], Node)
-        source = source.args[0]
+    source = _source(source) if source.target in _VIEWS else source
     if list(_value(source).shape) == shape:
         return source
     value = _value(source).new_empty(shape)
@@ -127,7 +123,7 @@ def _linear(graph: Graph, node: Node) -> bool:
 def _unflattened_rows(graph: Graph, rows: object, product: Node) -> Node | None:
     """The flattened tensor that `rows` is, in the dimensions in which `product` is used.
 
-    Where no one takes the rows of the product apart (a loss goes on with rows), None.
+    None where the product is used in rows, as by a loss.
     """
     if not isinstance(rows, Node) or rows.target not in _VIEWS or not _is_float(rows):
         return None
@@ -135,8 +131,7 @@ def _unflattened_rows(graph: Graph, rows: object, product: Node) -> Node | None:
     for user in product.users:
         shape = _value(user).shape if user.target in _VIEWS else ()
         if len(shape) > 2 and shape[-1] == columns:
-            source = rows.args[0]
-            assert isinstance(source, Node)
+            source = _source(rows)
             shape = [*shape[:-1], _value(rows).shape[-1]]
             if list(_value(source).shape) == shape:
                 return source
@@ -151,9 +146,7 @@ def _transposed(graph: Graph, matrix: Node) -> Node:
         matrix.target is aten.permute.default and matrix.args[1] == [1, 0]
     )
     if is_transpose:
-        source = matrix.args[0]
-        assert isinstance(source, Node)
-        return source
+        return _source(matrix)
     return call(graph, aten.t.default, matrix, like=matrix)
 
 
@@ -170,7 +163,7 @@ def _batched_product(graph: Graph, node: Node) -> bool:
 
 
 def _batch_of_matrices(graph: Graph, node: object) -> Node | None:
-    """What `node` is with all dimensions but the last two made one, if it is that."""
+    """The tensor whose flattened batch of matrices `node` is, transposed or not, or None."""
     if not isinstance(node, Node):
         return None
     swapped = (node.target is aten.permute.default and node.args[1] == [0, 2, 1]) or (
@@ -194,11 +187,10 @@ def _sum(graph: Graph, node: Node) -> bool:
 
 
 def _unflattened(node: object, keep: int) -> Node | None:
-    """What `node` is with all dimensions but the last `keep` made one, if it is that."""
+    """The tensor that `node` is with all but its last `keep` dimensions flattened, or None."""
     if not isinstance(node, Node) or node.target not in _VIEWS or not _is_float(node):
         return None
-    tensor = node.args[0]
-    assert isinstance(tensor, Node)
+    tensor = _source(node)
     value, flat = _value(tensor), _value(node)
     flattens = value.dim() > keep + 1 == flat.dim() and value.shape[-keep:] == flat.shape[-keep:]
     return tensor if flattens else None
@@ -224,6 +216,12 @@ def _replace(
         view = insert(graph, aten.view.default, (new, flat), {}, like=node, value=_value(node))
     node.replace_all_uses_with(view)
     return True
+
+
+def _source(view: Node) -> Node:
+    source = view.args[0]
+    assert isinstance(source, Node)
+    return source
 
 
 def _value(node: Node) -> torch.Tensor:

@@ -1,12 +1,10 @@
-"""Writes to parts of tensors that read them elsewhere -> the same, with the source computed first.
+"""Materialize what is written to a slice of a tensor that it reads elsewhere.
 
-XLA writes a part in place, in one loop with what computes it, unless it sees that the loop still
-reads what it overwrites. It does not see that through a reshape (InstructionFusion's
-ShouldFuseInPlaceOp, in jaxlib 0.10.2 on the CPU): of `v = x.view(4, 2); v[:2] += v[:2].flip(0)` the
-second row has the first one's new numbers. Where each element depends on itself alone, as in
-`v[:2] += 1`, one loop is right, and stays.
-
-Importing this module registers an op; lowering/rules/primitives.py lowers it.
+XLA writes a slice in place, in one loop with the computation of what is written, unless it sees
+that the loop still reads what it overwrites. It does not see that through a reshape
+(InstructionFusion's ShouldFuseInPlaceOp, in jaxlib 0.10.2 on the CPU): in
+`v = x.view(4, 2); v[:2] += v[:2].flip(0)`, the second row is computed from the new first one. Where
+each element depends on itself alone, as in `v[:2] += 1`, one loop is right, and stays.
 """
 
 from __future__ import annotations
@@ -23,21 +21,21 @@ from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 
-# What writes to a part of its first argument -> what reads that part. The others of their
+# An op that writes to a slice of its first argument: the op that reads that slice. Their other
 # arguments are the same, but for what is written.
 _READER: dict[Any, Any] = {
     aten.slice_scatter.default: aten.slice.Tensor,
     aten.select_scatter.default: aten.select.int,
     aten.as_strided_scatter.default: aten.as_strided.default,
 }
-# Of each element one, like pointwise ops. (Of copy's operands, only the second's numbers count.)
+# Element by element, like pointwise ops. (The result of copy depends on its second operand alone.)
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default, aten.copy.default})
 
 
 def materialize_inplace_sources(graph: Graph, context: Context) -> bool:
-    """Have what is written computed before the write where that matters."""
+    """Materialize the sources of writes that might read what was overwritten."""
     changed = False
-    order = {node: place for place, node in enumerate(graph.nodes)}
+    order = {node: position for position, node in enumerate(graph.nodes)}
     for writer in list(graph.nodes):
         if writer.target in _READER and _reads_elsewhere(writer, order):
             source = writer.args[1]
@@ -50,17 +48,17 @@ def materialize_inplace_sources(graph: Graph, context: Context) -> bool:
 
 
 def _reads_elsewhere(writer: Node, order: dict[Node, int]) -> bool:
-    """Whether an element that is written depends on others of the memory it is written to."""
+    """Whether an element that is written depends on other elements of the memory written to."""
     memory = _memory(writer.args[0])
     earliest = min(order[node] for node in memory)
-    # A node, and the writers to parts within parts that it is in line with; none if it is not.
+    # A node, and the writers to slices within slices whose elements its own correspond to, if any.
     pending: list[tuple[Any, tuple[Node, ...]]] = [(writer.args[1], (writer,))]
-    seen: set[tuple[Node, tuple[Node, ...]]] = set()
+    visited: set[tuple[Node, tuple[Node, ...]]] = set()
     while pending:
         node, writers = pending.pop()
-        if order[node] < earliest or (node, writers) in seen:
+        if order[node] < earliest or (node, writers) in visited:
             continue
-        seen.add((node, writers))
+        visited.add((node, writers))
         if writers and _reads_what_is_written(node, writers[-1]):
             if len(writers) > 1:
                 pending.append((node.args[0], writers[:-1]))
@@ -74,7 +72,7 @@ def _reads_elsewhere(writer: Node, order: dict[Node, int]) -> bool:
 
 
 def _memory(target: Any) -> set[Node]:
-    """The nodes whose memory XLA may take for that of `target`, which is one of them."""
+    """`target` and the nodes with which it may share memory in XLA's program."""
     found: set[Node] = set()
     pending = [target]
     while pending:
@@ -82,7 +80,7 @@ def _memory(target: Any) -> set[Node]:
         if node in found:
             continue
         found.add(node)
-        # Of x * 1, x too.
+        # XLA may drop a pointwise op, such as x * 1.
         if is_view(node) or _is_pointwise(node):
             size = _bytes(node)
             pending += [each for each in _read(node) if _bytes(each) == size]
@@ -94,7 +92,7 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _read(node: Node) -> list[Node]:
-    """The operands whose numbers `node` depends on."""
+    """The operands on whose values `node` depends."""
     inputs = node.all_input_nodes
     return inputs[1:] if node.target is aten.copy.default and len(inputs) > 1 else inputs
 
@@ -112,7 +110,7 @@ def _reads_what_is_written(node: Node, writer: Node) -> bool:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two nodes are one, or the same view of one."""
+    """Whether two nodes are one node, or the same view of one."""
     if one is other or not (isinstance(one, Node) and isinstance(other, Node)):
         return one is other
     if one.target is not other.target or not is_view(one) or one.kwargs != other.kwargs:

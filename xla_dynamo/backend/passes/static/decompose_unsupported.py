@@ -1,7 +1,7 @@
-"""Nodes whose rule declines their arguments -> PyTorch's decompositions of them.
+"""Decompose nodes whose rule declines their arguments.
 
-An op that has a rule is not decomposed by AOTAutograd; where the rule does not cover a case (cubic
-grid_sample in 3d, say), its decomposition may still be lowered.
+AOTAutograd does not decompose an op that has a rule; where the rule does not cover a case (cubic
+grid_sample in 3d, say), the ops of its decomposition may still have lowerings.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .specialize import drop_identities
 
 
 def decompose_unsupported(graph: Graph, context: Context) -> bool:
-    """Decompose what cannot be lowered; what is left is in `context.lifted.unsupported`.
+    """Decompose nodes that cannot be lowered; those left are in `context.lifted.unsupported`.
 
-    What eager refuses is left to eager, which raises its error: a decomposition might not.
+    What eager refuses runs in eager, which raises its error: a decomposition might not.
     """
     found = refused_nodes(graph, context.target, mixes_floats=context.way_in is WayIn.LAZY)
     ours = [node for node, refusal in found.items() if refusal.kind != "eager"]
@@ -42,7 +42,7 @@ def decompose_unsupported(graph: Graph, context: Context) -> bool:
 
 
 def decompose(graph: Graph, node: Node) -> bool:
-    """Replace `node` by its decomposition, if PyTorch has one; whether it had."""
+    """Replace `node` by its decomposition; False if PyTorch has none."""
     function = _function_of(node.target)
     if function is not None:
         return _replace_if_traceable(graph, node, function)
@@ -54,12 +54,12 @@ def decompose(graph: Graph, node: Node) -> bool:
     return replace(graph, node, decomposition)
 
 
-# Where the ops of a library are functions of PyTorch ops, which shape inference sees as one.
+# The module whose functions define the ops of `quantized_decomposed` by other ops.
 _QUANTIZED = "torch.ao.quantization.fx._decomposed"
 
 
 def _function_of(op: Any) -> Callable[..., Any] | None:
-    """What an op of torch.ao's or of torch.prims does, as PyTorch ops."""
+    """The definition of an op of torch.ao or torch.prims by other ops."""
     library = getattr(op, "namespace", "")
     if library == "prims":
         return getattr(op, "impl_aten", None)
@@ -77,15 +77,12 @@ def _replace_if_traceable(graph: Graph, node: Node, function: Callable[..., Any]
         return False
 
 
-# A function that fills what it returns, as one that does not.
+# A function that mutates tensors it has made, as one that does not.
 _functional = functools.cache(functools.partial(torch.func.functionalize, remove="mutations"))
 
 
 def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
-    """Replace `node` by what `function` does with its arguments; False if that needs constants.
-
-    `function` is traced with PyTorch's decompositions.
-    """
+    """Replace `node` by a trace of `function`; False if the trace holds constants."""
     inside = _traced(node, function)
     if inside is None:
         return False
@@ -100,7 +97,7 @@ def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
     return True
 
 
-# A window of a training step holds the same op with the same shapes a dozen times.
+# The trace of a training step holds the same op with the same shapes a dozen times.
 _traces: Bounded[Hashable, Graph | None] = Bounded(4096)
 
 
@@ -141,7 +138,7 @@ def _fresh(fake: torch.Tensor) -> torch.Tensor:
 
 
 def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
-    """Copy the nodes of `inside` before `node`; what they give, in the order of its outputs."""
+    """Copy the nodes of `inside` before `node`; the results."""
     copies: dict[Node, Node] = dict(
         zip(fx.placeholders(inside), _tensor_operands(node), strict=True)
     )

@@ -1,4 +1,4 @@
-"""Symbolic sizes -> the numbers that they are for the arguments of a call.
+"""Replace symbolic sizes by their values for the arguments of a call.
 
 XLA compiles static shapes only, so each combination of sizes gets a graph of its own. An int
 argument that no shape depends on (a scale, a step count) stays an argument: a 0-d int64 tensor.
@@ -21,7 +21,7 @@ from xla_dynamo.backend.graph.torch_private import FakeTensorMode
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
-# Ops that do nothing to values, or only check what tracing has established.
+# Ops that leave values as they are, or only check what tracing has established.
 _IDENTITIES = frozenset({aten.alias.default, aten.detach.default})
 _CHECKS = frozenset(
     {
@@ -58,7 +58,7 @@ def find_symbols(graph: Graph) -> Symbols:
     """Scan the placeholders of `graph`; no sources means that its shapes are static."""
     sources: list[tuple[int, int | None]] = []
     runtime: set[int] = set()
-    seen: set[Any] = set()
+    found: set[Any] = set()
     placeholders = fx.placeholders(graph)
     for position, node in enumerate(placeholders):
         value = node.meta.get("val")
@@ -66,18 +66,18 @@ def find_symbols(graph: Graph) -> Symbols:
             runtime.add(position)
         elif is_symbolic(value):
             sources.append((position, None))
-            seen.add(value.node.expr)  # pyright: ignore[reportOptionalMemberAccess]
+            found.add(value.node.expr)  # pyright: ignore[reportOptionalMemberAccess]
     for position, node in enumerate(placeholders):
         value = node.meta.get("val")
         for dimension, size in enumerate(getattr(value, "shape", ())):
-            if isinstance(size, torch.SymInt) and size.node.expr not in seen:
-                seen.add(size.node.expr)
+            if isinstance(size, torch.SymInt) and size.node.expr not in found:
+                found.add(size.node.expr)
                 sources.append((position, dimension))
     return Symbols(tuple(sources), frozenset(runtime))
 
 
 def _only_data(node: Node) -> bool:
-    """Whether an int placeholder reaches nothing but tensor-typed parameters of ops."""
+    """Whether an int placeholder is used only for tensor-typed parameters of ops."""
     expression = node.meta["val"].node.expr
     if not expression.is_symbol or not node.users:
         return False
@@ -94,7 +94,7 @@ def _takes_as_tensor(user: Node, node: Node) -> bool:
     if not isinstance(user.target, torch._ops.OpOverload):
         return False
     parameters = {p.name: p.type for p in user.target._schema.arguments}
-    # In a list (shifts, strides) it is none, although no size may depend on it.
+    # An int in a list (shifts, strides) is no tensor, although no size may depend on it.
     taken = [
         parameters[name if name in parameters else "self"]
         for name, value in fx.arguments(user).items()
@@ -104,12 +104,11 @@ def _takes_as_tensor(user: Node, node: Node) -> bool:
 
 
 def specialize(graph: Graph, context: Context) -> bool:
-    """Make every size that `context.arguments` determine a number, in place.
+    """Make every size that `context.arguments` determine an integer, in place.
 
-    Placeholders keep their positions; those of int arguments stay, unused, so that positions do.
-    Values that turn out to be numbers become constants of the output. Ops that do nothing to
-    values, or only check what tracing has established, go; they are all that goes where a graph is
-    static from the start.
+    Placeholders keep their positions: those of int arguments stay, unused. Values that become
+    numbers become constants of the output. Identities and checks are dropped, which is all that
+    happens to a graph that is static from the start.
     """
     if context.arguments is None:
         return drop_identities(graph)
@@ -184,7 +183,7 @@ class _Specializer:
 
 
 def drop_identities(graph: Graph) -> bool:
-    """Drop, in place, the ops that do nothing to values, and checks."""
+    """Drop identities and checks, in place."""
     found = [n for n in fx.calls(graph) if n.target in _IDENTITIES or n.target in _CHECKS]
     for node in found:
         if node.target in _IDENTITIES:
