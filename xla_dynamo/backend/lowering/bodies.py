@@ -191,6 +191,8 @@ def _keyed(op: Any, index: int, key: jax.Array, *args: Any, **kwargs: Any) -> An
 
 def _as_declared(array: Any, value: torch.Tensor) -> jax.Array:
     array = jax.numpy.asarray(array)
+    if array.size == 0 < value.numel():  # statistics that eager saves on devices, not on a CPU
+        raise Unsupported("Its rule computes one result less than PyTorch has on this device.")
     if array.shape != tuple(value.shape):
         raise TypeError(f"its result has shape {array.shape}, in PyTorch {tuple(value.shape)}")
     dtype = dtypes.to_numpy(value.dtype)
