@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -35,22 +35,50 @@ def to_torch(array: jax.Array) -> torch.Tensor:
     return torch.from_numpy(host)
 
 
-def run(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the rule of `op` computes for these torch arguments, with the rule's own dtypes."""
-    flat, spec = pytree.tree_flatten((args, kwargs))
-    positions = [i for i, leaf in enumerate(flat) if isinstance(leaf, torch.Tensor)]
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
-    def traced(*tensors: jax.Array) -> Any:
-        leaves = list(flat)
-        for position, tensor in zip(positions, tensors, strict=True):
-            leaves[position] = tensor
-        call_args, call_kwargs = pytree.tree_unflatten(leaves, spec)
-        result = RULES[op].function(*call_args, **call_kwargs)
-        return tuple(result) if isinstance(result, (tuple, list)) else result
+
+def run(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the rule of `op` computes for these torch arguments, with the rule's own dtypes.
+
+    Raises:
+        Unsupported: the rule refuses them.
+    """
+    (result,) = run_all([(op, args, kwargs)])
+    if isinstance(result, Unsupported):
+        raise result
+    return result
+
+
+def run_all(calls: Sequence[Call]) -> list[Any]:
+    """What the rules compute for several calls, in one program; or how they refuse one."""
+    flat = [pytree.tree_flatten(call[1:]) for call in calls]
+    refused: dict[int, Unsupported] = {}
+
+    def traced(tensors: list[list[jax.Array]]) -> dict[int, Any]:
+        results = {}
+        for number, ((op, *_), (leaves, spec), given) in enumerate(
+            zip(calls, flat, tensors, strict=True)
+        ):
+            arrays = iter(given)
+            filled = [next(arrays) if _is_tensor(leaf) else leaf for leaf in leaves]
+            args, kwargs = pytree.tree_unflatten(filled, spec)
+            try:
+                result = RULES[op].function(*args, **kwargs)
+            except Unsupported as error:
+                refused[number] = error
+                continue
+            results[number] = tuple(result) if isinstance(result, (tuple, list)) else result
+        return results
 
     with jax.enable_x64(True):
-        result = jax.jit(traced)(*(to_jax(flat[i]) for i in positions))
-        return jax.tree.map(to_torch, result)
+        tensors = [[to_jax(leaf) for leaf in leaves if _is_tensor(leaf)] for leaves, _ in flat]
+        results = jax.tree.map(to_torch, jax.jit(traced)(tensors))
+    return [refused.get(number, results.get(number)) for number in range(len(calls))]
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor)
 
 
 def _listed(result: Any) -> list[Any]:
@@ -64,8 +92,11 @@ def check(op: Any, *args: Any, **kwargs: Any) -> None:
 
 def check_within(bounds: Mapping[torch.dtype, float], op: Any, *args: Any, **kwargs: Any) -> None:
     """Like `check`, with a bound of the absolute and relative error for results of some dtypes."""
-    wants, gots = _listed(op(*args, **kwargs)), _listed(run(op, *args, **kwargs))
-    for want, got in zip(wants, gots, strict=True):
+    _compare(op, run(op, *args, **kwargs), op(*args, **kwargs), bounds)
+
+
+def _compare(op: Any, actual: Any, expected: Any, bounds: Mapping[torch.dtype, float]) -> None:
+    for want, got in zip(_listed(expected), _listed(actual), strict=True):
         if want is None:
             continue
         assert tuple(got.shape) == tuple(want.shape), (op, tuple(got.shape), tuple(want.shape))
@@ -107,12 +138,12 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[Any, Any, Any]] = []
+        self.calls: list[Call] = []
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if op in RULES and not RULES[op].random:
             clone = lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf  # noqa: E731
-            self.calls.append((op, *pytree.tree_map(clone, (args, kwargs or {}))))
+            self.calls.append((op, *pytree.tree_map(clone, (tuple(args), kwargs or {}))))
         return op(*args, **(kwargs or {}))
 
 
@@ -129,21 +160,20 @@ def check_samples(
 
     Every aten op that eager runs for a sample, and that has a rule, is checked with the arguments
     with which it ran: an OpInfo reaches the rule of its functional op and of those that it is
-    composed of. Of its samples every `every`-th is taken, at most `limit`. `only` narrows the
-    check to some ops. A call that a rule refuses does not count.
+    composed of. All are one program. Of its samples every `every`-th is taken, at most `limit`.
+    `only` narrows the check to some ops. A call that a rule refuses does not count.
     """
     from torch.testing._internal.common_methods_invocations import op_db
 
     (info,) = (i for i in op_db if (i.name, i.variant_test_name) == (name, variant))
-    checked = 0
+    calls: list[Call] = []
     for sample in list(info.sample_inputs("cpu", dtype))[::every][:limit]:
         with torch.no_grad(), _Recorder() as recorder:
             info(sample.input, *sample.args, **sample.kwargs)
-        for op, args, kwargs in recorder.calls:
-            if not only or op in only:
-                try:
-                    check(op, *args, **kwargs)
-                except Unsupported:
-                    continue
-                checked += 1
+        calls += [call for call in recorder.calls if not only or call[0] in only]
+    checked = 0
+    for (op, args, kwargs), result in zip(calls, run_all(calls), strict=True):
+        if not isinstance(result, Unsupported):
+            _compare(op, result, op(*args, **kwargs), {})
+            checked += 1
     return checked
