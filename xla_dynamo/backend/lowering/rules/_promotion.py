@@ -124,14 +124,16 @@ def is_inexact(dtype: np.dtype) -> bool:
     return jnp.issubdtype(dtype, jnp.inexact)
 
 
-def is_integer(dtype: np.dtype) -> bool:
-    """Whether `dtype` is an integer or bool."""
-    return not is_inexact(dtype)
-
-
 def is_complex(dtype: np.dtype) -> bool:
     """Whether `dtype` is complex."""
     return np.issubdtype(dtype, np.complexfloating)
+
+
+def weakest(dtype: np.dtype, *, largest: bool) -> float:
+    """What every other number of the dtype wins against: as the largest, or as the smallest."""
+    if is_inexact(dtype):
+        return -np.inf if largest else np.inf
+    return np.iinfo(dtype).min if largest else np.iinfo(dtype).max
 
 
 def _join(first: torch.dtype | None, second: torch.dtype) -> torch.dtype:

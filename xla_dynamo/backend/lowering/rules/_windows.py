@@ -12,11 +12,12 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported
+
+from ._promotion import weakest
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ def windows(
 ) -> Windows:
     """The geometry of a torch pooling op over axes of these sizes."""
     rank = len(sizes)
-    kernel = _per_axis(kernel, rank)
-    stride = _per_axis(stride, rank) if stride else kernel
-    padding, dilation = _per_axis(padding, rank), _per_axis(dilation, rank)
+    kernel = per_axis(kernel, rank)
+    stride = per_axis(stride, rank) if stride else kernel
+    padding, dilation = per_axis(padding, rank), per_axis(dilation, rank)
     out_sizes, pads = [], []
     for size, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True):
         extent = d * (k - 1) + 1
@@ -104,9 +105,7 @@ def window_max(x: Array, over: Windows) -> Array:
 
 def lowest(dtype: Any) -> np.ndarray:
     """The identity of the maximum."""
-    if jnp.issubdtype(dtype, jnp.floating):
-        return np.array(-np.inf, dtype)
-    return np.array(jnp.iinfo(dtype).min, dtype)
+    return np.array(weakest(dtype, largest=True), dtype)
 
 
 def window_arguments(x: Array, over: Windows) -> dict[str, Any]:
@@ -128,7 +127,7 @@ def window_slices(x: Array, axis: int, over: Windows) -> list[Array]:
     return [lax.slice_in_dim(x, start, start + reach, stride, dim) for start in starts]
 
 
-def _per_axis(values: Sequence[int], rank: int) -> tuple[int, ...]:
+def per_axis(values: Sequence[int], rank: int) -> tuple[int, ...]:
     """torch takes one number for all axes."""
     values = tuple(values)
     if len(values) == 1:

@@ -20,9 +20,10 @@ import torch
 from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 from ._promotion import is_inexact
+from ._windows import per_axis
 
 aten = torch.ops.aten
 
@@ -54,10 +55,10 @@ def convolution(
     """Any rank and any grouping; the bias is added after, for XLA to fuse."""
     rank = x.ndim - 2
     x, weight = accumulating(x), accumulating(weight)
-    stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
+    stride, padding, dilation = (per_axis(v, rank) for v in (stride, padding, dilation))
     how = Settings(stride, padding, dilation, groups)
     if transposed:
-        out = _transposed(x, weight, how, _per_axis(output_padding, rank))
+        out = _transposed(x, weight, how, per_axis(output_padding, rank))
     else:
         out = correlate(x, weight, how)
     return out if bias is None else out + bias.reshape(-1, *[1] * rank)
@@ -94,7 +95,7 @@ def convolution_backward(
     """A transposed convolution's gradients are the plain one's, with `grad` as its input."""
     rank = x.ndim - 2
     grad, x, weight = map(accumulating, (grad, x, weight))
-    stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
+    stride, padding, dilation = (per_axis(v, rank) for v in (stride, padding, dilation))
     how = Settings(stride, padding, dilation, groups)
     small = x if transposed else grad
     correlation = _cut_correlation(small.shape[2:], how)
@@ -175,16 +176,3 @@ def _transposed(x: Array, weight: Array, how: Settings, extra: Sequence[int]) ->
         rhs_dilation=how.dilation,
         feature_group_count=how.groups,
     )
-
-
-def _per_axis(values: Sequence[int], rank: int) -> list[int]:
-    """aten takes one number for all axes."""
-    values = list(values)
-    if len(values) == 1:
-        values *= rank
-    if len(values) != rank:
-        raise Unsupported(
-            f"The convolution has {rank} axes, and {len(values)} values are given for them.",
-            "Pass one value, or one for each axis.",
-        )
-    return values

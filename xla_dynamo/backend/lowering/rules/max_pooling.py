@@ -85,7 +85,7 @@ def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[
         indices += plane * lax.broadcasted_iota(jnp.int64, values.shape, axis)
         plane *= size
         values, indices = (jnp.take(a, members, axis) for a in (values, indices))
-        place = _first_maximum_or_last_nan(values, axis + 1)
+        place = first_maximum_or_last_nan(values, axis + 1)
         values, indices = (
             jnp.take_along_axis(a, place, axis + 1).squeeze(axis + 1) for a in (values, indices)
         )
@@ -114,11 +114,11 @@ for _rank, _rules in {
         lower(_op)(partial(_rule, _rank))
 
 
-def _first_maximum_or_last_nan(x: Array, axis: int) -> Array:
-    size = x.shape[axis]
-    from_behind = jnp.argmax(jnp.flip(jnp.isnan(x), axis), axis, keepdims=True)
+def first_maximum_or_last_nan(x: Array, axis: int) -> Array:
+    last_nan = x.shape[axis] - 1
+    last_nan -= jnp.argmax(jnp.flip(jnp.isnan(x), axis), axis, keepdims=True)
     place = jnp.argmax(x, axis, keepdims=True)
-    return jnp.where(jnp.isnan(jnp.take_along_axis(x, place, axis)), size - 1 - from_behind, place)
+    return jnp.where(jnp.isnan(jnp.take_along_axis(x, place, axis)), last_nan, place)
 
 
 def _indices(x: Array, values: Array, over: Windows) -> Array:

@@ -20,7 +20,7 @@ from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 from ._dims import at_least_1d, axis
 from ._numerics import begun_with_zero, plus_zero
-from ._promotion import cast, floating, is_complex, is_inexact
+from ._promotion import cast, floating, is_complex, is_inexact, weakest
 
 aten = torch.ops.aten
 
@@ -115,7 +115,7 @@ lower(aten.cummin.default)(partial(_running, False))
 def extremes(largest: bool, over: int, source: Array) -> tuple[Array, Array]:
     """Running extremes, and where they were reached: two scans."""
     combine, primitive = (jnp.maximum, lax.cummax) if largest else (jnp.minimum, lax.cummin)
-    values = prefixes(combine, primitive, last(source.dtype, largest), source, over)
+    values = prefixes(combine, primitive, weakest(source.dtype, largest=largest), source, over)
     reached = source == values
     if is_inexact(source.dtype):
         reached |= jnp.isnan(source)
@@ -126,10 +126,3 @@ def extremes(largest: bool, over: int, source: Array) -> tuple[Array, Array]:
 
 def place_dtype(source: Array, over: int) -> np.dtype:
     return np.dtype(np.int32 if source.shape[over] < 2**31 else np.int64)
-
-
-def last(dtype: np.dtype, largest: bool) -> float:
-    """What every other number of the type wins against, as maximum or minimum."""
-    if is_inexact(dtype):
-        return -np.inf if largest else np.inf
-    return np.iinfo(dtype).min if largest else np.iinfo(dtype).max

@@ -21,7 +21,7 @@ from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 from ._dims import along, at_least_1d, axis
-from ._promotion import cast, is_inexact
+from ._promotion import cast, is_inexact, weakest
 from .indexing import Indices, advanced_key, clamped, element_wise, is_mask, narrowed
 
 aten = torch.ops.aten
@@ -46,8 +46,10 @@ _SCATTERS = {
 _ON_BOOLS = {"add": "max", "multiply": "min"}
 
 
-@lower(aten.index_put.default)
-def index_put(x: Array, indices: Indices, values: Array, accumulate: bool = False) -> Array:
+@lower(aten.index_put.default, aten._index_put_impl.default)
+def index_put(
+    x: Array, indices: Indices, values: Array, accumulate: bool = False, unsafe: bool = False
+) -> Array:
     if any(is_mask(index) for index in indices):
         return _put_masked(x, indices, values, accumulate)
     return _update(x, advanced_key(indices), values, "add" if accumulate else None)
@@ -56,13 +58,6 @@ def index_put(x: Array, indices: Indices, values: Array, accumulate: bool = Fals
 @lower(aten._unsafe_index_put.default)
 def unsafe_index_put(x: Array, indices: Indices, values: Array, accumulate: bool = False) -> Array:
     return index_put(x, clamped(x, indices), values, accumulate)
-
-
-@lower(aten._index_put_impl.default)
-def index_put_impl(
-    x: Array, indices: Indices, values: Array, accumulate: bool = False, unsafe: bool = False
-) -> Array:
-    return index_put(x, indices, values, accumulate)
 
 
 @lower(aten._unsafe_masked_index_put_accumulate.default)
@@ -92,16 +87,6 @@ def index_fill(x: Array, dim: int, index: Array, value: Array | float) -> Array:
     return _update_rows(x, dim, index, cast(value, x.dtype), None)
 
 
-@lower(aten.index_reduce.default)
-def index_reduce(
-    x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
-) -> Array:
-    def update(target: Array, values: Array, reduction: str | None) -> Array:
-        return _update_rows(target, dim, index, values, reduction)
-
-    return _reduce(update, x, source, reduce, include_self)
-
-
 @lower(aten.put.default)
 def put(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     values = source.reshape(index.shape)
@@ -118,16 +103,6 @@ def scatter(
 @lower(aten.scatter_add.default)
 def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Array:
     return _scatter(x, dim, index, source, "add")
-
-
-@lower(aten.scatter_reduce.two)
-def scatter_reduce(
-    x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
-) -> Array:
-    def update(target: Array, values: Array, reduction: str | None) -> Array:
-        return _scatter(target, dim, index, values, reduction)
-
-    return _reduce(update, x, source, reduce, include_self)
 
 
 @lower(aten.masked_scatter.default)
@@ -268,22 +243,34 @@ def _scatter(
     return result.reshape(x.shape)
 
 
-def _reduce(
-    update: Callable[..., Array], x: Array, source: Array, reduce: str, include_self: bool
+def _reduced(
+    update: Callable[..., Array],
+    x: Array,
+    dim: int,
+    index: Array,
+    source: Array,
+    reduce: str,
+    *,
+    include_self: bool = True,
 ) -> Array:
-    """A scatter-reduction; without `include_self`, touched elements start from the identity."""
+    """A reduction by `update`; without `include_self`, what it touches starts from the identity."""
     name = _REDUCTIONS[reduce]
     dtype = accumulation(x.dtype) if name in ("add", "multiply") else x.dtype
     start = x.astype(dtype)
     if not include_self:
-        start = update(start, jnp.full(source.shape, _identity(name, dtype)), None)
-    total = update(start, source.astype(dtype), name)
+        identities = jnp.full(source.shape, _identity(name, dtype))
+        start = update(start, dim, index, identities, None)
+    total = update(start, dim, index, source.astype(dtype), name)
     if reduce != "mean":
         return total
     counts = jnp.full(x.shape, 1 if include_self else 0, np.int32)
-    counts = update(counts, jnp.ones(source.shape, np.int32), "add")
+    counts = update(counts, dim, index, jnp.ones(source.shape, np.int32), "add")
     counts = jnp.maximum(counts, 1).astype(dtype)
     return total / counts if is_inexact(dtype) else jnp.floor_divide(total, counts)
+
+
+lower(aten.index_reduce.default)(functools.partial(_reduced, _update_rows))
+lower(aten.scatter_reduce.two)(functools.partial(_reduced, _scatter))
 
 
 def _on_dtype(reduction: str | None, dtype: np.dtype) -> str | None:
@@ -296,7 +283,4 @@ def _identity(reduction: str, dtype: np.dtype) -> np.ndarray:
         return np.asarray(int(reduction == "multiply"), dtype)
     if dtype == np.bool_:
         return np.asarray(reduction == "min")
-    if is_inexact(dtype):
-        return np.asarray(-np.inf if reduction == "max" else np.inf, dtype)
-    info = np.iinfo(dtype)
-    return np.asarray(info.min if reduction == "max" else info.max, dtype)
+    return np.asarray(weakest(dtype, largest=reduction == "max"), dtype)

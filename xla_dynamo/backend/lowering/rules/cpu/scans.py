@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 
 from .. import scans
-from .._promotion import is_inexact
+from .._promotion import is_inexact, weakest
 
 # From as many rows on, steps from column to column beat log(columns) passes over all of them.
 _MANY_ROWS = 8
@@ -57,7 +57,7 @@ def extremes(largest: bool, over: int, source: Array) -> Pair:
 
     columns = jnp.moveaxis(source, over, 0)
     places = lax.iota(scans.place_dtype(source, over), len(columns))
-    start = jnp.full_like(columns, scans.last(source.dtype, largest), shape=columns.shape[1:])
+    start = jnp.full_like(columns, weakest(source.dtype, largest=largest), shape=columns.shape[1:])
     _, found = lax.scan(step, (start, jnp.zeros(start.shape, places.dtype)), (columns, places))
     values, indices = (jnp.moveaxis(array, 0, over) for array in found)
     return values, indices

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 import jax.numpy as jnp
 import torch
 from jax import Array, lax
 
 from xla_dynamo.backend.lowering.registry import lower
-from xla_dynamo.backend.lowering.rules.max_pooling import scatter_by_index
+from xla_dynamo.backend.lowering.rules.max_pooling import (
+    first_maximum_or_last_nan,
+    scatter_by_index,
+)
 
 aten = torch.ops.aten
 
@@ -36,7 +40,7 @@ def fractional_max_pool(
     flat = flat.reshape(planes, prod(output_size), prod(kernel_size))
     rows = jnp.arange(planes, dtype=jnp.int32)[:, None, None]
     values = x.reshape(planes, prod(sizes)).at[rows, flat].get(mode="promise_in_bounds")
-    place = _first_maximum_or_last_nan(values)
+    place = first_maximum_or_last_nan(values, -1)
     shape = (*x.shape[:-rank], *output_size)
     maxima, indices = (
         jnp.take_along_axis(each, place, -1).reshape(shape) for each in (values, flat)
@@ -45,14 +49,9 @@ def fractional_max_pool(
 
 
 def fractional_max_pool_backward(
-    rank: int,
-    grad: Array,
-    x: Array,
-    kernel_size: Sequence[int],
-    output_size: Sequence[int],
-    indices: Array,
+    rank: int, grad: Array, x: Array, *sizes_and_indices: Any
 ) -> Array:
-    return scatter_by_index(rank, grad, x, indices)
+    return scatter_by_index(rank, grad, x, sizes_and_indices[-1])
 
 
 def _starts(sample: Array, size: int, out: int, kernel: int) -> Array:
@@ -70,12 +69,6 @@ def _starts(sample: Array, size: int, out: int, kernel: int) -> Array:
     ahead = rounded(rounded(number + sample[:, None]) * alpha).astype(jnp.int32)
     starts = ahead - rounded(sample * alpha).astype(jnp.int32)[:, None]
     return jnp.pad(starts, ((0, 0), (0, 1)), constant_values=last)
-
-
-def _first_maximum_or_last_nan(values: Array) -> Array:
-    nan = jnp.isnan(values)
-    last_nan = values.shape[-1] - 1 - jnp.argmax(nan[..., ::-1], -1, keepdims=True)
-    return jnp.where(nan.any(-1, keepdims=True), last_nan, jnp.argmax(values, -1, keepdims=True))
 
 
 lower(aten.fractional_max_pool2d.default)(partial(fractional_max_pool, 2))
