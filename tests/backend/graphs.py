@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -17,7 +17,9 @@ def context(way_in: WayIn = WayIn.COMPILE, **details: Any) -> Context:
     return Context("test", way_in, Target("cpu"), **details)
 
 
-def traced(function: Callable[..., Any], *inputs: Any, mode: str = "fake") -> GraphModule:
+def traced(
+    function: Callable[..., Any], *inputs: Any, mode: Literal["fake", "symbolic"] = "fake"
+) -> GraphModule:
     """`function` in ATen ops with fake values; with mode="symbolic", sizes are symbols.
 
     Results are a tuple, as in the graphs of AOTAutograd.

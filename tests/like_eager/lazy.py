@@ -41,7 +41,7 @@ def to_device(tree: Any) -> Any:
     return pytree.tree_map(move, tree)
 
 
-def assert_lockstep(function: Callable[..., Any], *inputs: Any, **tolerances: float) -> Any:
+def assert_lockstep(function: Callable[..., Any], *inputs: Any, **tolerances: Any) -> Any:
     """`function` gives on the device what it gives on the CPU, and does the same to its inputs.
 
     Inputs and results are trees of tensors, modules and numbers. Every tensor that comes out is on

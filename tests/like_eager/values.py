@@ -17,7 +17,7 @@ def assert_same(
     *,
     device: torch.device = _CPU,
     layout: bool = False,
-    **tolerances: float,
+    **tolerances: Any,
 ) -> None:
     """`actual`, with its tensors on `device`, is the same tree as `expected` on the CPU.
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
 from tests.backend.graphs import named, ops, traced
 from xla_dynamo.backend.executable.partition import Eager, Segment, split
@@ -34,7 +35,7 @@ def run(graph: Graph, parts: list[Segment | Eager], *inputs: Tensor) -> list[Ten
     values: dict[Node, Any] = dict(zip(fx.placeholders(graph), inputs, strict=True))
     for part in parts:
         if isinstance(part, Eager):
-            args = torch.fx.node.map_arg(part.node.args, values.__getitem__)
+            args = map_arg(part.node.args, values.__getitem__)
             values[part.node] = part.node.target(*args)  # type: ignore[operator]
         else:
             given = [values[node] for node in part.inputs]
