@@ -7,17 +7,19 @@ it. The names resolve in it and, through XLA_DYNAMO_COMPAT, in the processes tha
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import io
 import os
 import pkgutil
+import runpy
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import CodeType, ModuleType, TracebackType
+from importlib.machinery import SourceFileLoader
+from types import ModuleType, TracebackType
 from typing import Any
 
 USAGE = "usage: python -m xla_dynamo run (SCRIPT | -m MODULE) [ARGUMENTS...]"
+# What `python -m` itself calls, in the namespace of sys.modules["__main__"].
+_run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,93 +34,23 @@ def main(arguments: Sequence[str]) -> int:
     os.environ["XLA_DYNAMO_COMPAT"] = "1"
     import xla_dynamo.compat  # noqa: F401
 
+    sys.modules["__main__"] = module = ModuleType("__main__")
+    module.__dict__.update(__builtins__=builtins, __annotations__={}, __cached__=None)
+    sys.argv = list(arguments)
     try:
         if arguments[0] == "-m":
-            code, module = _module(arguments[1])
-            sys.argv = [module.__file__ or "-m", *arguments[2:]]
+            del sys.argv[1]
+            _run_as_main(arguments[1])
+        elif pkgutil.get_importer(arguments[0]) is not None:  # a folder or an archive
+            sys.path[0] = os.path.abspath(arguments[0])
+            _run_as_main("__main__", alter_argv=False)
         else:
-            code, module = _script(arguments[0])
-            sys.argv = list(arguments)
-    except _CannotRun as error:
-        print(f"{sys.executable}: {error}", file=sys.stderr)
-        return error.exit_code
-    except SyntaxError as error:
-        sys.excepthook(type(error), error.with_traceback(None), None)
-        return 1
-    return _execute(code, module)
-
-
-class _CannotRun(Exception):
-    """There is nothing to run, for Python's reason and with its exit code."""
-
-    def __init__(self, reason: str, exit_code: int) -> None:
-        super().__init__(reason)
-        self.exit_code = exit_code
-
-
-def _script(path: str) -> tuple[CodeType, ModuleType]:
-    """The code of a file; of a folder or an archive, that of its __main__.py."""
-    if pkgutil.get_importer(path) is not None:
-        sys.path[0] = path
-        spec = PathFinder.find_spec("__main__", [path])
-        return _of_spec(spec, f"can't find '__main__' module in {path!r}")
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
-    full = os.path.abspath(path)
-    try:
-        with io.open_code(full) as file:
-            code = compile(file.read(), full, "exec")
-    except OSError as error:
-        raise _CannotRun(
-            f"can't open file {full!r}: [Errno {error.errno}] {error.strerror}", 2
-        ) from None
-    return code, _main_module(__file__=full, __loader__=SourceFileLoader("__main__", full))
-
-
-def _module(name: str) -> tuple[CodeType, ModuleType]:
-    """The code of a module, or of a package's __main__."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except ImportError as error:
-        raise _CannotRun(
-            f"Error while finding module specification for {name!r} "
-            f"({type(error).__name__}: {error})",
-            1,
-        ) from None
-    if spec is not None and spec.submodule_search_locations is not None:
-        return _module(f"{name}.__main__")
-    return _of_spec(spec, f"No module named {name}")
-
-
-def _of_spec(spec: ModuleSpec | None, missing: str) -> tuple[CodeType, ModuleType]:
-    loader: Any = spec.loader if spec else None
-    code = loader.get_code(spec.name) if spec and hasattr(loader, "get_code") else None
-    if spec is None or code is None:
-        raise _CannotRun(missing, 1)
-    return code, _main_module(
-        __file__=spec.origin,
-        __loader__=loader,
-        __spec__=spec,
-        __package__=spec.parent,
-        __cached__=spec.cached,
-    )
-
-
-def _main_module(**attributes: Any) -> ModuleType:
-    module = ModuleType("__main__")
-    plain: dict[str, Any] = {"__builtins__": builtins, "__annotations__": {}, "__cached__": None}
-    module.__dict__.update(plain | attributes)
-    return module
-
-
-def _execute(code: CodeType, module: ModuleType) -> int:
-    """Run code as __main__; an exception is reported as Python does, without our frames."""
-    sys.modules["__main__"] = module
-    try:
-        exec(code, module.__dict__)
+            sys.path[0] = os.path.dirname(os.path.realpath(arguments[0]))
+            _run_file(os.path.abspath(arguments[0]), module)
     except SystemExit:
         raise
     except BaseException as error:
-        trace = _after(error.__traceback__)
+        trace = _below_this_file(error.__traceback__)
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         if isinstance(error, KeyboardInterrupt):
@@ -128,8 +60,20 @@ def _execute(code: CodeType, module: ModuleType) -> int:
     return 0
 
 
-def _after(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback below this file."""
+def _run_file(path: str, module: ModuleType) -> None:
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+    except OSError as error:
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"{sys.executable}: can't open file {path!r}: {reason}", file=sys.stderr)
+        raise SystemExit(2) from None
+    module.__dict__.update(__file__=path, __loader__=SourceFileLoader("__main__", path))
+    exec(compile(source, path, "exec"), module.__dict__)
+
+
+def _below_this_file(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this file."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace

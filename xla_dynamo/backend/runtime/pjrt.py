@@ -251,25 +251,18 @@ def to_array(tensor: torch.Tensor, on: Device) -> Array:
     return put(_to_numpy(tensor), on)
 
 
-def put(host: np.ndarray, on: Device) -> Array:
+def put(host: np.ndarray, on: Device, **semantics: Any) -> Array:
     """A NumPy array copied to the device, at its own width (no 64-bit truncation)."""
     aval = core.ShapedArray(host.shape, host.dtype)
     sharding = jax.sharding.SingleDeviceSharding(on)
-    return xc.batched_device_put(aval, sharding, [host], [on], enable_x64=True)
+    return xc.batched_device_put(aval, sharding, [host], [on], enable_x64=True, **semantics)
 
 
 def upload(tensor: torch.Tensor, on: Device) -> Array:
     """A CPU tensor copied to the device; the tensor may change as soon as this returns."""
     host = _to_numpy(tensor.resolve_conj().resolve_neg())
-    aval = core.ShapedArray(host.shape, host.dtype)
-    return xc.batched_device_put(
-        aval,
-        jax.sharding.SingleDeviceSharding(on),
-        [host],
-        [on],
-        host_buffer_semantics=xc.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
-        enable_x64=True,
-    )
+    during_call = xc.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    return put(host, on, host_buffer_semantics=during_call)
 
 
 def download(array: Array) -> torch.Tensor:

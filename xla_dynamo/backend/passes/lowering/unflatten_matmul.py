@@ -9,8 +9,7 @@ temporary memory. The values are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -103,8 +102,7 @@ def _product(graph: Graph, node: Node) -> bool:
     tensor = _unflattened_rows(graph, rows, node)
     if tensor is None or not isinstance(matrix, Node):
         return False
-    shape = (*_value(tensor).shape[:-1], _value(node).shape[-1])
-    return _replace(graph, node, aten.matmul.default, (tensor, matrix), shape)
+    return _replace(graph, node, aten.matmul.default, tensor, matrix)
 
 
 def _linear(graph: Graph, node: Node) -> bool:
@@ -116,8 +114,7 @@ def _linear(graph: Graph, node: Node) -> bool:
         return False
     with graph.inserting_before(node):
         weight = _transposed(graph, matrix)
-    shape = (*_value(tensor).shape[:-1], _value(node).shape[-1])
-    return _replace(graph, node, aten.linear.default, (tensor, weight, bias), shape)
+    return _replace(graph, node, aten.linear.default, tensor, weight, bias)
 
 
 def _unflattened_rows(graph: Graph, rows: object, product: Node) -> Node | None:
@@ -131,21 +128,14 @@ def _unflattened_rows(graph: Graph, rows: object, product: Node) -> Node | None:
     for user in product.users:
         shape = _value(user).shape if user.target in _VIEWS else ()
         if len(shape) > 2 and shape[-1] == columns:
-            source = _source(rows)
-            shape = [*shape[:-1], _value(rows).shape[-1]]
-            if list(_value(source).shape) == shape:
-                return source
-            value = _value(rows).new_empty(shape)
             with graph.inserting_before(product):
-                return insert(graph, aten.view.default, (source, shape), {}, like=rows, value=value)
+                return _view(graph, rows, [*shape[:-1], _value(rows).shape[-1]])
     return None
 
 
 def _transposed(graph: Graph, matrix: Node) -> Node:
-    is_transpose = matrix.target is aten.t.default or (
-        matrix.target is aten.permute.default and matrix.args[1] == [1, 0]
-    )
-    if is_transpose:
+    swapped = matrix.target is aten.permute.default and matrix.args[1] == [1, 0]
+    if swapped or matrix.target is aten.t.default:
         return _source(matrix)
     return call(graph, aten.t.default, matrix, like=matrix)
 
@@ -153,13 +143,9 @@ def _transposed(graph: Graph, matrix: Node) -> Node:
 def _batched_product(graph: Graph, node: Node) -> bool:
     with graph.inserting_before(node):
         left, right = (_batch_of_matrices(graph, operand) for operand in node.args)
-    if left is None or right is None:
+    if left is None or right is None or _value(left).shape[:-2] != _value(right).shape[:-2]:
         return False
-    batch = _value(left).shape[:-2]
-    if batch != _value(right).shape[:-2]:
-        return False
-    shape = (*batch, *_value(node).shape[-2:])
-    return _replace(graph, node, aten.matmul.default, (left, right), shape)
+    return _replace(graph, node, aten.matmul.default, left, right)
 
 
 def _batch_of_matrices(graph: Graph, node: object) -> Node | None:
@@ -182,8 +168,7 @@ def _sum(graph: Graph, node: Node) -> bool:
     if tensor is None or dims != [0]:
         return False
     leading = list(range(_value(tensor).dim() - 1))
-    op = aten.sum.dim_IntList
-    return _replace(graph, node, op, (tensor, leading), _value(tensor).shape[-1:], node.kwargs)
+    return _replace(graph, node, aten.sum.dim_IntList, tensor, leading, **node.kwargs)
 
 
 def _unflattened(node: object, keep: int) -> Node | None:
@@ -200,18 +185,10 @@ def _is_float(node: Node) -> bool:
     return _value(node).is_floating_point() and _value(node).numel() > 0
 
 
-def _replace(
-    graph: Graph,
-    node: Node,
-    op: Any,
-    args: tuple[Any, ...],
-    shape: Sequence[int],
-    kwargs: Mapping[str, Any] = MappingProxyType({}),
-) -> bool:
-    """`node` becomes a view of `op(*args)`, whose shape is given."""
-    value = _value(node).new_empty(tuple(shape))
+def _replace(graph: Graph, node: Node, op: Any, *args: Any, **kwargs: Any) -> bool:
+    """Use a view of `op(*args, **kwargs)` in place of `node`."""
     with graph.inserting_before(node):
-        new = insert(graph, op, args, kwargs, like=node, value=value)
+        new = call(graph, op, *args, like=node, **kwargs)
         flat = list(_value(node).shape)
         view = insert(graph, aten.view.default, (new, flat), {}, like=node, value=_value(node))
     node.replace_all_uses_with(view)
