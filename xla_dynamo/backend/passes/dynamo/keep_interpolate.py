@@ -107,22 +107,6 @@ class _BelowAutograd(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
 
 
-def upsample(
-    input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-) -> Tensor:
-    """torch.nn.functional.upsample."""
-    return interpolate(input, size, scale_factor, mode, align_corners)
-
-
-def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """torch.nn.functional.upsample_nearest."""
-    return interpolate(input, size, scale_factor, "nearest")
-
-
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """torch.nn.functional.upsample_bilinear."""
     return interpolate(input, size, scale_factor, "bilinear", True)
@@ -157,8 +141,9 @@ _REPLACEMENTS: dict[object, Callable[..., Tensor]] = {
         for op in (*_NEAREST.values(), *_SMOOTH.values())
         for call in _calls(op)
     },
-    functional.interpolate: interpolate,
-    functional.upsample: upsample,
-    functional.upsample_nearest: upsample_nearest,
+    # Their arguments are the first ones of interpolate.
+    **dict.fromkeys(
+        (functional.interpolate, functional.upsample, functional.upsample_nearest), interpolate
+    ),
     functional.upsample_bilinear: upsample_bilinear,
 }
