@@ -91,14 +91,11 @@ def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Modu
 def _donate(function: Any, aliases: Mapping[int, int]) -> None:
     if not aliases:
         return
+    attributes = [ir.DictAttr.get({})] * len(function.arguments)
     i32 = ir.IntegerType.get_signless(32)
-    attributes = []
-    for argument in range(len(function.arguments)):
-        alias = aliases.get(argument)
-        named: dict[str, ir.Attribute] = (
-            {} if alias is None else {"tf.aliasing_output": ir.IntegerAttr.get(i32, alias)}
-        )
-        attributes.append(ir.DictAttr.get(named))
+    for argument, result in aliases.items():
+        alias: ir.Attribute = ir.IntegerAttr.get(i32, result)
+        attributes[argument] = ir.DictAttr.get({"tf.aliasing_output": alias})
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
 
 

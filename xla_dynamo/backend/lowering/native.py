@@ -36,73 +36,14 @@ def _of(dtypes: frozenset[torch.dtype]) -> Predicate:
     return holds
 
 
-def _no_empty(predicate: Predicate) -> Predicate:
-    def holds(node: Node) -> bool:
-        values = (*_tensors(node), node.meta["val"])
-        return predicate(node) and all(value.numel() > 0 for value in values)
-
-    return holds
-
-
-def _no_zero(predicate: Predicate) -> Predicate:
-    """No number is 0: sums with 0 and bounds of 0 have rules, for the signs of their zeros.
-
-    An `alpha` of 0 is negated in eager for a difference, where the integer 0 stays 0.
-    """
+def _to_bool(dtypes: frozenset[torch.dtype]) -> Predicate:
+    """All operands have one and the same dtype, out of `dtypes`; the result is bool."""
 
     def holds(node: Node) -> bool:
-        numbers = (*node.args, *node.kwargs.values())
-        return predicate(node) and not any(operand == 0 for operand in numbers)
+        found = {value.dtype for value in _tensors(node)}
+        return len(found) == 1 and found <= dtypes
 
     return holds
-
-
-def _numbers_wide(predicate: Predicate) -> Predicate:
-    """No number beside 16 bits, to which torch-mlir rounds it: 1e5 is inf in float16."""
-
-    def holds(node: Node) -> bool:
-        wide = node.meta["val"].dtype not in _FLOATS - _WIDE
-        return predicate(node) and (wide or all(isinstance(arg, Node) for arg in node.args))
-
-    return holds
-
-
-def _scaled_wide(predicate: Predicate) -> Predicate:
-    """No `alpha` in 16 bits: torch-mlir rounds the product, eager the sum only."""
-
-    def holds(node: Node) -> bool:
-        wide = node.meta["val"].dtype not in _FLOATS - _WIDE
-        return predicate(node) and (wide or _is_one(node, "alpha"))
-
-    return holds
-
-
-def _some_dims(predicate: Predicate) -> Predicate:
-    """Not 0-d: torch-mlir crashes or loops on a dimension of a scalar."""
-
-    def holds(node: Node) -> bool:
-        return predicate(node) and all(value.dim() > 0 for value in _tensors(node))
-
-    return holds
-
-
-def _several_summands(predicate: Predicate) -> Predicate:
-    """More than one summand: the sum of one has a rule, which begins with 0 as eager does."""
-
-    def holds(node: Node) -> bool:
-        (summands,) = _tensors(node)
-        return predicate(node) and summands.numel() > node.meta["val"].numel()
-
-    return holds
-
-
-def _no_beta(predicate: Predicate) -> Predicate:
-    """torch-mlir multiplies by beta=0, where the summand must not count: not even its nan."""
-    return lambda node: predicate(node) and _is_one(node, "beta")
-
-
-def _is_one(node: Node, factor: str) -> bool:
-    return bool(node.kwargs.get(factor, 1) == 1)
 
 
 def _mask(node: Node) -> bool:
@@ -111,26 +52,61 @@ def _mask(node: Node) -> bool:
     return len(values) == 3 and {v.dtype for v in values[1:]} == {node.meta["val"].dtype}
 
 
-def _to_bool(dtypes: frozenset[torch.dtype]) -> Predicate:
-    def holds(node: Node) -> bool:
-        found = {value.dtype for value in _tensors(node)}
-        return len(found) == 1 and found <= dtypes
+def _no_empty(node: Node) -> bool:
+    return all(value.numel() > 0 for value in (*_tensors(node), node.meta["val"]))
 
-    return holds
+
+def _no_zero(node: Node) -> bool:
+    """No number is 0: sums with 0 and bounds of 0 have rules, for the signs of their zeros.
+
+    An `alpha` of 0 is negated in eager for a difference, where the integer 0 stays 0.
+    """
+    return not any(operand == 0 for operand in (*node.args, *node.kwargs.values()))
+
+
+def _numbers_wide(node: Node) -> bool:
+    """No number beside 16 bits, to which torch-mlir rounds it: 1e5 is inf in float16."""
+    return _is_wide(node) or all(isinstance(arg, Node) for arg in node.args)
+
+
+def _scaled_wide(node: Node) -> bool:
+    """No `alpha` in 16 bits: torch-mlir rounds the product, eager the sum only."""
+    return _is_wide(node) or _is_one(node, "alpha")
+
+
+def _some_dims(node: Node) -> bool:
+    """Not 0-d: torch-mlir crashes or loops on a dimension of a scalar."""
+    return all(value.dim() > 0 for value in _tensors(node))
+
+
+def _several_summands(node: Node) -> bool:
+    """More than one summand: the sum of one has a rule, which begins with 0 as eager does."""
+    (summands,) = _tensors(node)
+    return summands.numel() > node.meta["val"].numel()
+
+
+def _no_beta(node: Node) -> bool:
+    """torch-mlir multiplies by beta=0, where the summand must not count: not even its nan."""
+    return _is_one(node, "beta")
+
+
+def _is_wide(node: Node) -> bool:
+    return node.meta["val"].dtype not in _FLOATS - _WIDE
+
+
+def _is_one(node: Node, factor: str) -> bool:
+    return bool(node.kwargs.get(factor, 1) == 1)
 
 
 _BOOL = frozenset({torch.bool})
 
-# (ops, when torch-mlir is right)
-_TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
+# (ops, when torch-mlir is right: where all of these hold)
+_TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], *tuple[Predicate, ...]], ...] = (
     # Element-wise
-    (
-        (aten.neg.default, aten.abs.default),
-        _of(_NUMBERS),
-    ),
-    ((aten.mul.Tensor,), _numbers_wide(_of(_NUMBERS))),
-    ((aten.add.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
-    ((aten.sub.Tensor,), _no_zero(_scaled_wide(_of(_NUMBERS)))),
+    ((aten.neg.default, aten.abs.default), _of(_NUMBERS)),
+    ((aten.mul.Tensor,), _of(_NUMBERS), _numbers_wide),
+    ((aten.add.Tensor,), _of(_NUMBERS), _scaled_wide, _no_zero),
+    ((aten.sub.Tensor,), _of(_NUMBERS), _scaled_wide, _no_zero),
     # The rule divides 16-bit floats in float32: a reciprocal in 16 bits is too coarse.
     ((aten.div.Tensor,), _of(_WIDE)),
     (
@@ -151,18 +127,12 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
         ),
         _of(_FLOATS),
     ),
-    ((aten.clamp.default,), _no_zero(_of(_FLOATS))),
+    ((aten.clamp.default,), _of(_FLOATS), _no_zero),
     ((aten.maximum.default, aten.minimum.default), _of(_NUMBERS)),
     # torch-mlir folds x == x to True, also where x is nan.
     ((aten.eq.Tensor,), _to_bool(_INTS)),
     (
-        (
-            aten.ne.Tensor,
-            aten.lt.Tensor,
-            aten.le.Tensor,
-            aten.gt.Tensor,
-            aten.ge.Tensor,
-        ),
+        (aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor),
         _to_bool(_NUMBERS),
     ),
     ((aten.isnan.default,), _to_bool(_FLOATS)),
@@ -177,12 +147,12 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
     ),
     ((aten.where.self,), _mask),
     # Products
-    ((aten.mm.default, aten.bmm.default), _no_empty(_of(_FLOATS))),
-    ((aten.addmm.default,), _no_beta(_no_empty(_of(_FLOATS)))),
+    ((aten.mm.default, aten.bmm.default), _of(_FLOATS), _no_empty),
+    ((aten.addmm.default,), _of(_FLOATS), _no_empty, _no_beta),
     # Reductions
-    ((aten.sum.dim_IntList,), _several_summands(_some_dims(_no_empty(_of(_WIDE))))),
-    ((aten.amax.default, aten.amin.default), _some_dims(_no_empty(_of(_FLOATS)))),
-    ((aten._softmax.default, aten._log_softmax.default), _some_dims(_no_empty(_of(_WIDE)))),
+    ((aten.sum.dim_IntList,), _of(_WIDE), _no_empty, _some_dims, _several_summands),
+    ((aten.amax.default, aten.amin.default), _of(_FLOATS), _no_empty, _some_dims),
+    ((aten._softmax.default, aten._log_softmax.default), _of(_WIDE), _no_empty, _some_dims),
     # Shapes and positions
     (
         (
@@ -199,13 +169,15 @@ _TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], Predicate], ...] = (
         ),
         _of(_ALL),
     ),
-    ((aten.slice.Tensor,), _no_empty(_of(_ALL))),
+    ((aten.slice.Tensor,), _of(_ALL), _no_empty),
 )
 
-NATIVE: dict[torch._ops.OpOverload, Predicate] = {op: when for ops, when in _TABLE for op in ops}
+NATIVE: dict[torch._ops.OpOverload, list[Predicate]] = {
+    op: when for ops, *when in _TABLE for op in ops
+}
 
 
 def is_native(node: Node) -> bool:
     """Whether torch-mlir is known to lower this node right."""
-    predicate = NATIVE.get(node.target)  # type: ignore[arg-type]
-    return predicate is not None and predicate(node)
+    predicates = NATIVE.get(node.target)  # type: ignore[arg-type]
+    return predicates is not None and all(holds(node) for holds in predicates)

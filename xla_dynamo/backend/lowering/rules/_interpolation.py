@@ -1,8 +1,8 @@
-"""Shared by the resizing ops: output sizes, sampling steps, and products with a matrix per axis."""
+"""Shared by resizing and sampling: sizes, steps, kernels, and products with a matrix per axis."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,13 +10,14 @@ import numpy as np
 from jax import Array, lax
 
 
-def output_sizes(
-    sizes: Sequence[int], output_size: Sequence[int] | None, scale_factors: Sequence[float] | None
-) -> list[int]:
-    """The sizes after resizing, from the sizes or from the scale factors that torch is given."""
-    if output_size is not None:
-        return list(output_size)
-    return [int(n * scale) for n, scale in zip(sizes, scale_factors or (), strict=True)]
+def by_factors(
+    upsample: Callable[..., Array], rank: int, x: Array, size: Sequence[int] | None, *rest: Any
+) -> Array:
+    """The `vec` overload of `upsample`: scale factors come last, and give the size if none is."""
+    *settings, factors = rest
+    if size is None:
+        size = [int(n * factor) for n, factor in zip(x.shape[-rank:], factors or (), strict=True)]
+    return upsample(x, size, *settings, *(factors or ()))
 
 
 def step(size: int, out: int, align_corners: bool, scale: float | None, dtype: np.dtype) -> Any:
@@ -36,3 +37,13 @@ def contract(x: Array, matrices: Sequence[np.ndarray]) -> Array:
     for matrix in matrices:
         x = lax.dot_general(x, jnp.asarray(matrix, x.dtype), (((first,), (1,)), ((), ())))
     return x
+
+
+def cubic_near(x: Any, a: float) -> Any:
+    """The cubic kernel at a distance below 1."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1
+
+
+def cubic_far(x: Any, a: float) -> Any:
+    """The cubic kernel at a distance from 1 to 2."""
+    return ((x - 5) * x + 8) * x * a - 4 * a

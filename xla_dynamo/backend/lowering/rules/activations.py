@@ -68,13 +68,7 @@ def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
 @lower(aten.rrelu_with_noise_backward.default)
 @_rounded_once
 def rrelu_with_noise_backward(
-    grad: Array,
-    x: Array,
-    noise: Array,
-    lower: float,
-    upper: float,
-    training: bool,
-    self_is_result: bool,
+    grad: Array, x: Array, noise: Array, lower: float, upper: float, training: bool, *_: bool
 ) -> Array:
     if training and upper - lower > 1e-6:
         return grad * noise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,13 +38,11 @@ def avg_pool(
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    *divisor: Any,
 ) -> Array:
     over = windows(x.shape[-rank:], kernel_size, stride, padding, (1,), ceil_mode)
     total = window_sum(x.astype(dtypes.accumulation(x.dtype)), over)
-    pooled = _divide(total, over, padding, count_include_pad, divisor_override)
-    return pooled.astype(x.dtype)
+    return _divide(total, over, padding, *divisor).astype(x.dtype)
 
 
 def avg_pool_backward(
@@ -54,12 +53,10 @@ def avg_pool_backward(
     stride: Sequence[int],
     padding: Sequence[int],
     ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
+    *divisor: Any,
 ) -> Array:
     over = windows(x.shape[-rank:], kernel_size, stride, padding, (1,), ceil_mode)
-    grad = grad.astype(dtypes.accumulation(x.dtype))
-    shares = _divide(grad, over, padding, count_include_pad, divisor_override)
+    shares = _divide(grad.astype(dtypes.accumulation(x.dtype)), over, padding, *divisor)
     return window_sum_transpose(shares, over).astype(x.dtype)
 
 
@@ -67,7 +64,7 @@ def adaptive_avg_pool(rank: int, x: Array, output_size: Sequence[int]) -> Array:
     over = even_windows(x.shape[-rank:], output_size)
     total = x.astype(dtypes.accumulation(x.dtype))
     if over is not None:
-        return _divide(window_sum(total, over), over, (0,), True, None).astype(x.dtype)
+        return _divide(window_sum(total, over), over).astype(x.dtype)
     for dim in range(-rank, 0):
         total = _averages(total, dim, output_size[dim])
     return total.astype(x.dtype)
@@ -77,8 +74,7 @@ def adaptive_avg_pool_backward(rank: int, grad: Array, x: Array) -> Array:
     over = even_windows(x.shape[-rank:], grad.shape[-rank:])
     total = grad.astype(dtypes.accumulation(x.dtype))
     if over is not None:
-        shares = _divide(total, over, (0,), True, None)
-        return window_sum_transpose(shares, over).astype(x.dtype)
+        return window_sum_transpose(_divide(total, over), over).astype(x.dtype)
     for dim in range(-rank, 0):
         total = _averages_transpose(total, dim, x.shape[dim])
     return total.astype(x.dtype)
@@ -106,9 +102,9 @@ for _rank, _rules in {
 def _divide(
     x: Array,
     over: Windows,
-    padding: Sequence[int],
-    count_include_pad: bool,
-    divisor_override: int | None,
+    padding: Sequence[int] = (0,),
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Array:
     """Divide `x`, one sum per window, by the number of elements that count in its window."""
     divide = lax.div if jnp.issubdtype(x.dtype, jnp.integer) else jnp.divide

@@ -9,6 +9,7 @@ and the choice of neighbours is constant, as in eager.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -19,6 +20,8 @@ from jax import Array
 
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
+
+from ._interpolation import cubic_far, cubic_near
 
 aten = torch.ops.aten
 
@@ -121,15 +124,9 @@ def _linear_taps(position: Array) -> list[Tap]:
     return [(first, 1 - share), (first + 1, share)]
 
 
-def _cubic_taps(position: Array, a: float = -0.75) -> list[Tap]:
+def _cubic_taps(position: Array) -> list[Tap]:
     first = jnp.floor(position)
     share = position - first
-
-    def near(x: Array) -> Array:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: Array) -> Array:
-        return ((x - 5) * x + 8) * x * a - 4 * a
-
+    near, far = partial(cubic_near, a=-0.75), partial(cubic_far, a=-0.75)
     weights = (far(share + 1), near(share), near(1 - share), far(2 - share))
     return [(first + offset, weight) for offset, weight in zip(range(-1, 3), weights, strict=True)]

@@ -20,7 +20,7 @@ from jax import Array, lax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
-from ._interpolation import contract, output_sizes, step
+from ._interpolation import by_factors, contract, cubic_far, cubic_near, step
 
 aten = torch.ops.aten
 
@@ -47,18 +47,6 @@ def upsample(
     dtype, x = x.dtype, _floating(x)
     taps = _taps(taps_of, x.shape[-rank:], output_size, align_corners, scales, x.dtype)
     return resized(x, taps).astype(dtype)
-
-
-def upsample_vec(
-    rank: int,
-    taps_of: Callable[..., Taps],
-    x: Array,
-    output_size: Sequence[int] | None,
-    align_corners: bool,
-    scale_factors: Sequence[float] | None,
-) -> Array:
-    sizes = output_sizes(x.shape[-rank:], output_size, scale_factors)
-    return upsample(rank, taps_of, x, sizes, align_corners, *(scale_factors or ()))
 
 
 def upsample_backward(
@@ -135,9 +123,7 @@ def _triangle(x: np.ndarray) -> np.ndarray:
 
 
 def _cubic(x: np.ndarray, a: float) -> np.ndarray:
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((x - 5) * x + 8) * x * a - 4 * a
-    return np.where(x < 1, near, np.where(x < 2, far, 0))
+    return np.where(x < 1, cubic_near(x, a), np.where(x < 2, cubic_far(x, a), 0))
 
 
 for _op_name, _rank, _taps_of in (
@@ -149,8 +135,9 @@ for _op_name, _rank, _taps_of in (
     ("_upsample_bicubic2d_aa", 2, antialiased(2, partial(_cubic, a=-0.5))),
 ):
     _op = getattr(aten, _op_name)
-    lower(_op.default)(partial(upsample, _rank, _taps_of))
-    lower(_op.vec)(partial(upsample_vec, _rank, _taps_of))
+    _upsample = partial(upsample, _rank, _taps_of)
+    lower(_op.default)(_upsample)
+    lower(_op.vec)(partial(by_factors, _upsample, _rank))
     _backward = getattr(aten, f"{_op_name}_backward").default
     lower(_backward)(partial(upsample_backward, _rank, _taps_of))
 

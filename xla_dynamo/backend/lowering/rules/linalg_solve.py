@@ -7,6 +7,8 @@ factors are eager's.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jax import Array, lax
 from jax import numpy as jnp
@@ -17,9 +19,7 @@ aten = torch.ops.aten
 
 
 @lower(aten.linalg_cholesky_ex.default)
-def linalg_cholesky_ex(
-    a: Array, *, upper: bool = False, check_errors: bool = False
-) -> tuple[Array, Array]:
+def linalg_cholesky_ex(a: Array, *, upper: bool = False, **_: Any) -> tuple[Array, Array]:
     factor = cholesky(a, upper)
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
     failed = jnp.isnan(diagonal).any(-1)
@@ -69,9 +69,7 @@ def cholesky_inverse(factor: Array, upper: bool = False) -> Array:
 
 
 @lower(aten.linalg_lu_factor_ex.default)
-def linalg_lu_factor_ex(
-    a: Array, *, pivot: bool = True, check_errors: bool = False
-) -> tuple[Array, Array, Array]:
+def linalg_lu_factor_ex(a: Array, *, pivot: bool = True, **_: Any) -> tuple[Array, Array, Array]:
     _require_pivot(pivot)
     lu, pivots, _ = lax.linalg.lu(a)
     zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
@@ -110,7 +108,7 @@ def linalg_lu_solve(
 
 @lower(aten._linalg_solve_ex.default)
 def linalg_solve_ex(
-    a: Array, b: Array, *, left: bool = True, check_errors: bool = False
+    a: Array, b: Array, *, left: bool = True, **_: Any
 ) -> tuple[Array, Array, Array, Array]:
     lu, pivots, info = linalg_lu_factor_ex(a)
     is_vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
@@ -119,7 +117,7 @@ def linalg_solve_ex(
 
 
 @lower(aten.linalg_inv_ex.default)
-def linalg_inv_ex(a: Array, *, check_errors: bool = False) -> tuple[Array, Array]:
+def linalg_inv_ex(a: Array, **_: Any) -> tuple[Array, Array]:
     lu, pivots, info = linalg_lu_factor_ex(a)
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     return linalg_lu_solve(lu, pivots, identity), info

@@ -18,7 +18,7 @@ from jax import Array, lax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
-from ._interpolation import output_sizes, step
+from ._interpolation import by_factors, step
 from ._windows import window_sum, windows
 
 aten = torch.ops.aten
@@ -42,17 +42,6 @@ def upsample_nearest(
         else:
             x = jnp.take(x, sources, dim, mode="clip")
     return x
-
-
-def upsample_nearest_vec(
-    rank: int,
-    exact: bool,
-    x: Array,
-    output_size: Sequence[int] | None,
-    scale_factors: Sequence[float] | None,
-) -> Array:
-    sizes = output_sizes(x.shape[-rank:], output_size, scale_factors)
-    return upsample_nearest(rank, exact, x, sizes, *(scale_factors or ()))
 
 
 def upsample_nearest_backward(
@@ -93,8 +82,9 @@ def _sum_of_copies(grad: Array, sources: np.ndarray, size: int, dim: int) -> Arr
 for _rank in (1, 2, 3):
     for _name, _exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
         _op = getattr(aten, f"{_name}{_rank}d")
-        lower(_op.default)(partial(upsample_nearest, _rank, _exact))
-        lower(_op.vec)(partial(upsample_nearest_vec, _rank, _exact))
+        _upsample = partial(upsample_nearest, _rank, _exact)
+        lower(_op.default)(_upsample)
+        lower(_op.vec)(partial(by_factors, _upsample, _rank))
         _backward = getattr(aten, f"{_name}{_rank}d_backward").default
         lower(_backward)(partial(upsample_nearest_backward, _rank, _exact))
 

@@ -7,6 +7,7 @@ between the least and the greatest value; as they are returned, values are searc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,32 +22,20 @@ aten = torch.ops.aten
 
 @lower(aten.histogram.bin_ct)
 def histogram_of_count(
-    x: Array,
-    bins: int = 100,
-    *,
-    range: Sequence[float] | None = None,
-    weight: Array | None = None,
-    density: bool = False,
+    x: Array, bins: int = 100, *, range: Sequence[float] | None = None, **options: Any
 ) -> tuple[Array, Array]:
     (edges,) = bin_edges(x.reshape(-1, 1), [bins], range=range)
-    return histogram(x, edges, weight=weight, density=density)
+    return histogram(x, edges, **options)
 
 
 @lower(aten.histogram.bins_tensor)
-def histogram(
-    x: Array, bins: Array, *, weight: Array | None = None, density: bool = False
-) -> tuple[Array, Array]:
-    return histogramdd(x.reshape(-1, 1), [bins], weight=weight, density=density), bins
+def histogram(x: Array, bins: Array, **options: Any) -> tuple[Array, Array]:
+    return histogramdd(x.reshape(-1, 1), [bins], **options), bins
 
 
 @lower(aten._histogramdd_bin_edges.default)
 def bin_edges(
-    x: Array,
-    bins: Sequence[int],
-    *,
-    range: Sequence[float] | None = None,
-    weight: Array | None = None,
-    density: bool = False,
+    x: Array, bins: Sequence[int], *, range: Sequence[float] | None = None, **_: Any
 ) -> list[Array]:
     points = x.reshape(-1, x.shape[-1])
     dtype = points.dtype
@@ -75,14 +64,9 @@ def _evenly(low: Array, high: Array, bins: int) -> Array:
 
 @lower(aten._histogramdd_from_bin_cts.default)
 def histogramdd_of_counts(
-    x: Array,
-    bins: Sequence[int],
-    *,
-    range: Sequence[float] | None = None,
-    weight: Array | None = None,
-    density: bool = False,
+    x: Array, bins: Sequence[int], *, range: Sequence[float] | None = None, **options: Any
 ) -> Array:
-    return histogramdd(x, bin_edges(x, bins, range=range), weight=weight, density=density)
+    return histogramdd(x, bin_edges(x, bins, range=range), **options)
 
 
 @lower(aten._histogramdd_from_bin_tensors.default)
