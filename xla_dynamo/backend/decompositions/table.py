@@ -81,17 +81,4 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 @functools.cache
 def traced_decompositions() -> dict[Any, Callable[..., Any]]:
     """Decompositions for a trace that tells views from copies: results have eager's strides."""
-    restrided = restrided_ops(decompositions())
-    frozen = _on_devices(_frozen_batch_norm, restrided[_FROZEN])
-    return {**restrided, **decompositions(), _FROZEN: frozen}
-
-
-def _on_devices(
-    decomposition: Callable[..., Any], on_cpu: Callable[..., Any]
-) -> Callable[..., Any]:
-    """`decomposition`, for a first operand on the CPU `on_cpu`."""
-
-    def run(x: torch.Tensor, *args: Any) -> Any:
-        return (on_cpu if x.device.type == "cpu" else decomposition)(x, *args)
-
-    return run
+    return {**restrided_ops(decompositions()), **decompositions()}
