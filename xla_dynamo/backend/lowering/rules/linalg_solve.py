@@ -69,7 +69,9 @@ def cholesky_inverse(factor: Array, upper: bool = False) -> Array:
 
 
 @lower(aten.linalg_lu_factor_ex.default)
-def linalg_lu_factor_ex(a: Array, *, pivot: bool = True, **_: Any) -> tuple[Array, Array, Array]:
+def linalg_lu_factor_ex(
+    a: Array, *, pivot: bool = True, **_ignored: Any
+) -> tuple[Array, Array, Array]:
     _require_pivot(pivot)
     lu, pivots, _ = lax.linalg.lu(a)
     zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
