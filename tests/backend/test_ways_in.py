@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
+import xla_dynamo.compat  # registers the device xla
 from xla_dynamo.backend.tpu_cost import lower_training_step
 
 
@@ -79,8 +80,6 @@ def user_program(x: Tensor) -> Tensor:
     ids=["torch.compile", "lazily"],
 )
 def test_what_passes_make_keeps_the_users_line(run: Callable[[Tensor], Tensor]) -> None:
-    import xla_dynamo.compat  # noqa: F401  (registers the device)
-
     with xla_dynamo.capture() as stages:
         result = run(torch.tensor([49.0, 98.0]))
     torch.testing.assert_close(result, user_program(torch.tensor([49.0, 98.0])), rtol=0, atol=0)
