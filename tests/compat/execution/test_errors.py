@@ -185,6 +185,7 @@ def test_interrupt_during_a_compile() -> None:
         xm.mark_step()
         print(x.tolist(), y.tolist(), z.item())
         """,
+        fresh=True,
         XLA_DYNAMO_CACHE_DIR="0",
     )
     assert printed.splitlines() == ["interrupted", "[0.0, 1.0, 2.0, 3.0] [1.0, 3.0, 5.0, 7.0] 16.0"]
@@ -213,6 +214,7 @@ def test_a_second_interrupt_ends_a_compile_at_once() -> None:
         pjrt.compile = compile
         print(y.tolist())
         """,
+        fresh=True,
         XLA_DYNAMO_CACHE_DIR="0",
     )
     assert printed.splitlines() == ["still compiling", "interrupted", "[0.0, 2.0, 4.0, 6.0]"]
@@ -249,6 +251,7 @@ def test_interrupts_at_any_time() -> None:
         a = run(True)
         print(run.count > 0, a == run(False))
         """,
+        fresh=True,
         XLA_DYNAMO_CACHE_DIR="0",
     )
     assert printed.splitlines()[-1] == "True True"
@@ -271,7 +274,8 @@ def test_fork_after_use_is_refused() -> None:
             os._exit(0)
         os.waitpid(child, 0)
         print((x + 1).tolist())
-        """
+        """,
+        fresh=True,
     )
     lines = printed.strip().splitlines()
     assert lines[0] == "[1.0, 1.0]"
@@ -290,6 +294,7 @@ def test_workers_of_a_data_loader_after_use() -> None:
         print(x.tolist())
         loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=2)
         print([(batch.to("xla:0") * 2).sum().item() for (batch,) in loader])
-        """
+        """,
+        fresh=True,
     )
     assert printed.strip().splitlines()[-1] == "[12.0, 44.0]"

@@ -38,6 +38,7 @@ def test_a_child_records_ops_although_another_thread_held_every_lock() -> None:
         status = os.waitpid(child, 0)[1]
         done.set()
         print(os.waitstatus_to_exitcode(status))
-        """
+        """,
+        fresh=True,
     )
     assert printed.splitlines()[-1] == "17"

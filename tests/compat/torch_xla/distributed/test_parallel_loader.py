@@ -207,7 +207,8 @@ def test_a_program_may_end_in_the_middle_of_an_epoch() -> None:
         for x in pl.MpDeviceLoader([torch.ones(100, 100)] * 1000, "xla:0"):
             break
         print("done")
-        """
+        """,
+        fresh=True,
     )
     assert printed == "done\n"
 
@@ -221,7 +222,8 @@ def test_worker_processes_of_a_data_loader() -> None:
         loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=2)
         for _ in range(2):
             print([x.tolist() for (x,) in pl.MpDeviceLoader(loader, "xla:0")])
-        """
+        """,
+        fresh=True,
     )
     lines = [line for line in printed.splitlines() if line.startswith("[")]
     assert lines == ["[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]"] * 2
