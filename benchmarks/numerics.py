@@ -84,11 +84,13 @@ def table(seconds: float) -> str:
             _ratio(eager.temporary / 1e6, xla.temporary / 1e6),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
     return "\n".join(lines)
 
 
 def _ratio(eager: float, xla: float) -> str:
-    return f"{eager:.1f} / {xla:.1f} = {eager / xla:.3f}"
+    ratio = f" = {eager / xla:.3f}" if xla else ""
+    return f"{eager:.1f} / {xla:.1f}{ratio}"
 
 
 def main() -> None:
