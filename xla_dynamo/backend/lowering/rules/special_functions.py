@@ -123,8 +123,9 @@ def _zeta(x: Array, q: Array) -> Array:
         return jnp.where(q < 0, q + 1, q), jnp.where(q < 0, total + lax.pow(q, -x), total)
 
     positive, total = lax.while_loop(lambda state: jnp.any(state[0] < 0), add_term, (near, far))
-    first_term = (x == jnp.inf) & (q <= 1)  # of the series; eager gives nan for q > 1
-    value = jnp.where(first_term, lax.pow(q, -x), total + lax.zeta(x, positive))
+    # The largest term of the series, which below zero has one of a base below 1; nan for q > 1.
+    largest = lax.pow(jnp.maximum(q, 0), -x)
+    value = jnp.where((x == jnp.inf) & (q <= 1), largest, total + lax.zeta(x, positive))
     pole = (x == 1) | (~(x < 1) & (q <= 0) & (q == jnp.floor(q)))
     undefined = (x < 1) | ((q <= 0) & (x != jnp.floor(x))) | jnp.isnan(x) | jnp.isnan(q)
     return jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, value))
