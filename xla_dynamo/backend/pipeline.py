@@ -145,9 +145,10 @@ def run(stage: Stage, graph: Graph | GraphModule, context: Context) -> bool:
         UnsupportedOp: what a pass refuses.
     """
     changed = False
+    chosen = passes_of(stage, context.way_in, context.target.numerics)
     for part in _graphs(stage, graph):
         before = verify.snapshot(part)
-        for each in passes_of(stage, context.way_in, context.target.numerics):
+        for each in chosen:
             start = time.perf_counter()
             edited = each(part, context)
             metrics.record_pass(each.__name__, edited, time.perf_counter() - start)

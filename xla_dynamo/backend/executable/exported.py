@@ -35,14 +35,12 @@ def lower_exported(exported: ExportedProgram) -> Lowered:
     context = Context("exported program", WayIn.EXPORT, target)
     pipeline.run(Stage.JOINT, graph, context)
     pipeline.run(Stage.ATEN, graph, context)
-    for node in graph.nodes:
-        if unsupported.is_data_dependent(node):
-            raise unsupported.error_of(node, unsupported.DATA_DEPENDENT, falls_back=False)
+    dynamic = filter(unsupported.is_data_dependent, graph.nodes)
+    unsupported.refuse(dict.fromkeys(dynamic, unsupported.DATA_DEPENDENT))
     pipeline.run(Stage.STATIC, graph, context)
-    for node, refusal in context.lifted.unsupported.items():
-        raise unsupported.error_of(node, refusal, falls_back=False)
+    unsupported.refuse(context.lifted.unsupported)
     _keep_tensors(graph)
-    return lower(graph, context, keep_text=True)
+    return lower(graph, context)
 
 
 def _check_sizes(graph: Graph) -> None:

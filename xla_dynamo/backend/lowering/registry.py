@@ -8,7 +8,9 @@ shape inference gave, and their shapes are checked against it, so a rule need no
 
 A rule must not read values: it is traced once per combination of shapes and static arguments and
 becomes the body of a StableHLO function. It raises `Unsupported(reason, remedy)` for arguments it
-does not cover; the op then runs on the CPU. Any other exception is a bug of the rule.
+does not cover; the op then runs on the CPU. Any other exception is a bug of the rule. An empty
+array for a result that has elements declines too: batch_norm gives what eager saves on a CPU, and
+on other devices it is decomposed.
 
 A rule is plain mathematics for all platforms. Where one platform needs another form, that form is a
 second function, `@lower(op, platform="cpu")`, or `@helper.on("cpu")` for a helper of several rules.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -118,6 +119,16 @@ def error_of(node: Node, refusal: Refusal, *, falls_back: bool = True) -> Unsupp
         reason=refusal.reason,
         remedy=_remedy(refusal),
     )
+
+
+def refuse(refused: Mapping[Node, Refusal]) -> None:
+    """Raise the error of the first node, for a program of which no part can run on the CPU.
+
+    Raises:
+        UnsupportedOp.
+    """
+    for node, refusal in refused.items():
+        raise error_of(node, refusal, falls_back=False)
 
 
 def _what(node: Node) -> str:

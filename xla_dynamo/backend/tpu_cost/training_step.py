@@ -59,8 +59,7 @@ def trace(
     step = _with_sgd(module.graph, signature, learning_rate, momentum)
     pipeline.run(Stage.ATEN, module, context)
     pipeline.run(Stage.STATIC, module.graph, context)
-    for node, refusal in context.lifted.unsupported.items():
-        raise unsupported.error_of(node, refusal, falls_back=False)
+    unsupported.refuse(context.lifted.unsupported)
     return step
 
 

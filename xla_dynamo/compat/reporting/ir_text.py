@@ -152,4 +152,4 @@ def _lowered(trace: Trace, wanted: Sequence[int]) -> tuple[Lowered, str]:
     pipeline.run(Stage.JOINT, builder.graph, context)
     pipeline.run(Stage.STATIC, builder.graph, context)
     name = f"IrToHlo.{len(builder.graph.nodes)}"
-    return launch.lower(builder.graph, context, keep_text=True), name
+    return launch.lower(builder.graph, context), name
