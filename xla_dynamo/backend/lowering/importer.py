@@ -28,6 +28,7 @@ from .bodies import output_values, tensor_operands
 from .source import Location, location_of
 
 _stablehlo.register_stablehlo_passes()
+_WRITES: str = _stablehlo.get_current_version()
 
 _SIMPLIFY_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=%s})"
 # torch-backend-to-stablehlo-backend-pipeline without its verifier, which refuses func.call.
@@ -99,9 +100,14 @@ def to_stablehlo(module: ir.Module, version: str) -> bytes:
     _run_passes(module, _TORCH_TO_STABLEHLO)
     _replace_arith_constants(module)
     try:
-        return _stablehlo.serialize_portable_artifact(module, version)
+        return _stablehlo.serialize_portable_artifact(module, _older(version, _WRITES))
     except Exception as error:
         raise ImportRefused(f"not plain StableHLO after torch-mlir: {error}") from error
+
+
+def _older(one: str, other: str) -> str:
+    """The older of two StableHLO versions, such as "1.19.0": artifacts are read by later ones."""
+    return min(one, other, key=lambda version: [int(part) for part in version.split(".")])
 
 
 def _run_passes(module: ir.Module, pipeline: str) -> None:
