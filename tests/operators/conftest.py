@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.operators.pool import Worker
+from tests.operators.shard import Shard
 
 
 @pytest.fixture(scope="module")
-def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
-    """A worker for the door that the test's module names in DOOR."""
-    worker = Worker(request.module.DOOR, timeout=120)
-    yield worker
+def runner(request: pytest.FixtureRequest) -> Iterator[Shard]:
+    """The module's CASES behind its DOOR, each on at most SAMPLES samples."""
+    module = request.module
+    worker = Worker(module.DOOR, timeout=120)
+    yield Shard(worker, module.CASES, module.SAMPLES)
     worker.stop()

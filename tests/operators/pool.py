@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.codegen import environment_of_users
 
@@ -20,6 +21,10 @@ from .sweep import GROUP, Outcome
 
 ROOT = Path(__file__).parents[2]
 _MEMORY = 5 << 30  # a worker that has grown beyond is replaced
+
+
+class _Died(Exception):
+    """The worker process has died, or is stuck: how, and of what."""
 
 
 class Worker:
@@ -37,36 +42,45 @@ class Worker:
 
         Such a case is run again with a graph for each sample: the reason then names the sample.
         """
-        outcome = self._run(case, limit, GROUP, self._timeout)
+        outcome = self._run(case, limit, GROUP)
         if self._process is None:
-            alone = self._run(case, limit, 1, self._timeout)
+            alone = self._run(case, limit, 1)
             if self._process is None:
                 return alone
             return dataclasses.replace(outcome, ways=alone.ways)
         return outcome
 
-    def _run(self, case: Case, limit: int | None, group: int, timeout: float) -> Outcome:
+    def right_together(self, cases: Sequence[Case], limit: int) -> list[Case]:
+        """Those of the cases that are right in one graph: see `together.right_together`."""
+        try:
+            found = self._ask({"together": [dataclasses.asdict(c) for c in cases], "limit": limit})
+        except _Died:
+            return []
+        return [Case(**case) for case in found]
+
+    def _run(self, case: Case, limit: int | None, group: int) -> Outcome:
+        try:
+            request = {"case": dataclasses.asdict(case), "limit": limit, "group": group}
+            return Outcome(**self._ask(request))
+        except _Died as death:
+            return Outcome("crash", str(death))
+
+    def _ask(self, request: dict[str, Any]) -> Any:
         process = self._alive()
-        request = {
-            "case": dataclasses.asdict(case),
-            "door": self.door,
-            "limit": limit,
-            "group": group,
-        }
         assert process.stdin is not None
-        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.write(json.dumps(request | {"door": self.door}) + "\n")
         process.stdin.flush()
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], timeout)
+        ready, _, _ = select.select([process.stdout], [], [], self._timeout)
         answer = process.stdout.readline() if ready else ""
         if answer:
-            return Outcome(**json.loads(answer))
+            return json.loads(answer)
         self.stop()
         if not ready:
-            return Outcome("crash", f"no answer within {timeout:.0f} s: {self._last_words()}")
+            raise _Died(f"no answer within {self._timeout:.0f} s: {self._last_words()}")
         code = process.returncode
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Outcome("crash", f"the process died ({name}): {self._last_words()}")
+        raise _Died(f"the process died ({name}): {self._last_words()}")
 
     def stop(self) -> None:
         if self._process is not None:

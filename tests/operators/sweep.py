@@ -55,7 +55,9 @@ class Outcome:
 
 
 @dataclass
-class _Run:
+class Run:
+    """A case on its way through a door, and what went wrong."""
+
     case: Case
     door: Door
     op: Callable[..., Any]
@@ -79,10 +81,10 @@ class _Run:
 def outcome_of(case: Case, door: Door, limit: int | None, group: int = GROUP) -> Outcome:
     """Run a case on at most `limit` of its samples (None: all), `group` in a graph."""
     start = time.monotonic()
-    run = _Run(case, door, operators()[case.op].op, group=group)
+    run = Run(case, door, operators()[case.op].op, group=group)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        steady, random = _expected(run, samples(case, limit))
+        steady, random = expected(run, samples(case, limit))
         for first in range(0, len(steady), group):
             _group(run, steady[first : first + group])
         _random_samples(run, random)
@@ -98,7 +100,7 @@ def outcome_of(case: Case, door: Door, limit: int | None, group: int = GROUP) ->
 _Pair = tuple[Any, Values]
 
 
-def _expected(run: _Run, found: Sequence[Any]) -> tuple[list[_Pair], list[Any]]:
+def expected(run: Run, found: Sequence[Any]) -> tuple[list[_Pair], list[Any]]:
     """Samples with eager's values, and those that eager answers with random numbers."""
     steady: list[_Pair] = []
     random = []
@@ -120,19 +122,19 @@ def _expected(run: _Run, found: Sequence[Any]) -> tuple[list[_Pair], list[Any]]:
     return steady, random
 
 
-def _eager(run: _Run, sample: Any, seed: int) -> Values:
+def _eager(run: Run, sample: Any, seed: int) -> Values:
     torch.manual_seed(seed)
     return run.run(values.caller(run.op), [sample])[0]
 
 
-def _repeats(run: _Run, sample: Any, first: Values, seeds: int) -> bool:
+def _repeats(run: Run, sample: Any, first: Values, seeds: int) -> bool:
     if run.case.op in UNDEFINED:
         return True
     others = (_eager(run, sample, seed) for seed in range(2, seeds + 1))
     return all(_identical(run, sample, first, other) for other in others)
 
 
-def _identical(run: _Run, sample: Any, first: Values, second: Values) -> bool:
+def _identical(run: Run, sample: Any, first: Values, second: Values) -> bool:
     try:
         check(run.case.op, sample, second.results, first.results)
         values.assert_same(second.gradients, first.gradients)
@@ -141,7 +143,7 @@ def _identical(run: _Run, sample: Any, first: Values, second: Values) -> bool:
     return True
 
 
-def _group(run: _Run, pairs: Sequence[_Pair]) -> None:
+def _group(run: Run, pairs: Sequence[_Pair]) -> None:
     """Run a group behind the door, or, if that raises, its halves."""
     if run.hopeless():
         return
@@ -166,12 +168,12 @@ def _group(run: _Run, pairs: Sequence[_Pair]) -> None:
     _note_fallbacks(run, caught)
     for (sample, want), got in zip(pairs, found, strict=True):
         try:
-            _compare(run, sample, got, want)
+            compare(run, sample, got, want)
         except AssertionError as error:
             run.fail("wrong", f"{describe(sample)}: {error}")
 
 
-def _compare(run: _Run, sample: Any, got: Values, want: Values) -> None:
+def compare(run: Run, sample: Any, got: Values, want: Values) -> None:
     """Raise AssertionError unless `got` is as right as eager's `want`."""
     try:
         check(run.case.op, sample, got.results, want.results)
@@ -185,7 +187,7 @@ def _compare(run: _Run, sample: Any, got: Values, want: Values) -> None:
         run.rounded += 1
 
 
-def _is_rounding(run: _Run, sample: Any, got: Values, want: Values) -> bool:
+def _is_rounding(run: Run, sample: Any, got: Values, want: Values) -> bool:
     try:
         truth = _widened(run, sample)
         if _rounds(got, want, truth):
@@ -196,7 +198,7 @@ def _is_rounding(run: _Run, sample: Any, got: Values, want: Values) -> bool:
     return _rounds(got, want, truth, near)
 
 
-def _widened(run: _Run, sample: Any, noise: float = 0.0) -> Values:
+def _widened(run: Run, sample: Any, noise: float = 0.0) -> Values:
     """Eager's answer in float64, to arguments with `noise`."""
 
     def widened(samples: Sequence[values.Arguments]) -> list[Any]:
@@ -215,7 +217,7 @@ def _rounds(got: Values, want: Values, truth: Values, near: Sequence[Values] = (
     )
 
 
-def _random_samples(run: _Run, found: Sequence[Any]) -> None:
+def _random_samples(run: Run, found: Sequence[Any]) -> None:
     """Compare distributions, one sample at a time: each is drawn many times."""
     for sample in found:
         if run.hopeless():
@@ -237,7 +239,7 @@ def _random_samples(run: _Run, found: Sequence[Any]) -> None:
         _note_fallbacks(run, caught)
 
 
-def _same_distribution(run: _Run, sample: Any, opened: Any, function: Any) -> None:
+def _same_distribution(run: Run, sample: Any, opened: Any, function: Any) -> None:
     def draw(source: Any) -> Callable[[], Any]:
         def once() -> Any:
             drawn = run.run(source, [sample])[0]
@@ -248,7 +250,7 @@ def _same_distribution(run: _Run, sample: Any, opened: Any, function: Any) -> No
     assert_same_distribution(draw(opened), draw(function))
 
 
-def _note_fallbacks(run: _Run, caught: Sequence[warnings.WarningMessage]) -> None:
+def _note_fallbacks(run: Run, caught: Sequence[warnings.WarningMessage]) -> None:
     texts = [str(w.message) for w in caught if issubclass(w.category, xla_dynamo.FallbackWarning)]
     short = [text.split(" It runs on the CPU")[0] for text in texts]
     if short:
@@ -264,7 +266,7 @@ def _without_line(text: str) -> str:
     return text
 
 
-def _refused(run: _Run, pair: tuple[Any, Values | None], error: Exception) -> None:
+def _refused(run: Run, pair: tuple[Any, Values | None], error: Exception) -> None:
     """A lone sample raised: whether that is a clear refusal, and whose."""
     run.tried += 1
     sample, want = pair
@@ -287,7 +289,7 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _raises(run: _Run, door: Door, sample: Any) -> Exception | None:
+def _raises(run: Run, door: Door, sample: Any) -> Exception | None:
     try:
         run.run(door(values.caller(run.op)), [sample])
     except Exception as error:
@@ -295,14 +297,14 @@ def _raises(run: _Run, door: Door, sample: Any) -> Exception | None:
     return None
 
 
-def _graph_break(run: _Run, sample: Any, want: Values | None, error: Exception) -> tuple[str, str]:
+def _graph_break(run: Run, sample: Any, want: Values | None, error: Exception) -> tuple[str, str]:
     """Dynamo refuses one graph: without fullgraph=True, the values must still be eager's."""
     why = f"Dynamo breaks the graph: {str(error).split('Developer debug')[0]}"
     if want is None:
         return "declined", why
     try:
         got = run.run(broken(values.caller(run.op)), [sample])[0]
-        _compare(run, sample, got, want)
+        compare(run, sample, got, want)
     except AssertionError as wrong:
         return "wrong", f"with a graph break: {describe(sample)}: {wrong}"
     except Exception as crash:

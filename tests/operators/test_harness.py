@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from tests.operators.cases import Case, cases, samples, shard
 from tests.operators.doors import Function
 from tests.operators.pool import Worker
 from tests.operators.randomness import assert_same_distribution
-from tests.operators.sweep import outcome_of
+from tests.operators.shard import Shard
+from tests.operators.sweep import Outcome, outcome_of
+from tests.operators.together import right_together
 from xla_dynamo import UnsupportedOp
 
 ADD = Case("add", "float32", "forward")
@@ -233,6 +236,45 @@ def test_a_stuck_worker_is_a_crash() -> None:
     worker = Worker("compile", timeout=0.5, command=["sleep", "60"])
     outcome = worker.run(ADD, 4)
     assert (outcome.outcome, "no answer" in outcome.reason) == ("crash", True)
+
+
+def test_cases_in_one_graph_are_told_apart() -> None:
+    found = [Case(op, "float32", "forward") for op in ("add", "uniform", "empty", "sin", "mean")]
+
+    def door(function: Function) -> Function:
+        def opened(packed: Any) -> Any:
+            *others, last = function(packed)
+            return [*others, last + 1]
+
+        return opened
+
+    assert right_together(found, eager, 2) == [found[0], found[3], found[4]]
+    assert right_together(found, door, 2) == [found[0], found[3]]
+    assert right_together(found, raising(IndexError("7")), 2) == []
+    assert right_together(found[1:3], eager, 2) == []
+
+
+def test_what_is_not_right_in_its_graph_runs_alone() -> None:
+    class Alone(Worker):
+        together: Sequence[Case] = ()
+        ran: Sequence[Case] = ()
+
+        def right_together(self, cases: Sequence[Case], limit: int) -> list[Case]:
+            self.together = cases
+            return [case for case in cases if case.op != "sin"]
+
+        def run(self, case: Case, limit: int | None) -> Outcome:
+            self.ran = (*self.ran, case)
+            return Outcome("wrong", "a sign") if case.op == "sin" else Outcome("right")
+
+    found = [Case(op, "float32", "forward") for op in ("add", "sin", "mean")]
+    worker = Alone("compile", timeout=1)
+    runner = Shard(worker, found, 2)
+    runner.assert_as_recorded(found[0])
+    with pytest.raises(AssertionError, match="a sign"):
+        runner.assert_as_recorded(found[1])
+    runner.assert_as_recorded(found[2])
+    assert (worker.together, worker.ran) == (found, (found[1],))
 
 
 def test_shards_are_all_cases_once() -> None:

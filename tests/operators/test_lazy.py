@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.operators.cases import Case, cases, shard
-from tests.operators.pool import Worker
-from tests.operators.shard import assert_as_recorded
+from tests.operators.shard import Shard
 
 DOOR = "lazy"
 SAMPLES = 2
+CASES = shard(cases(["float32"], ["forward"]), "4/6")
 
 
-@pytest.mark.parametrize("case", shard(cases(["float32"], ["forward"]), "4/6"), ids=str)
-def test_comes_out_as_recorded(case: Case, worker: Worker) -> None:
-    assert_as_recorded(case, worker, SAMPLES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_comes_out_as_recorded(case: Case, runner: Shard) -> None:
+    runner.assert_as_recorded(case)

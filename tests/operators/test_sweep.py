@@ -9,13 +9,13 @@ from __future__ import annotations
 import pytest
 
 from tests.operators.cases import Case, cases
-from tests.operators.pool import Worker
-from tests.operators.shard import assert_as_recorded
+from tests.operators.shard import Shard
 
 DOOR = "compile"
 SAMPLES = 2
+CASES = cases(["float32"], ["forward"])
 
 
-@pytest.mark.parametrize("case", cases(["float32"], ["forward"]), ids=str)
-def test_comes_out_as_recorded(case: Case, worker: Worker) -> None:
-    assert_as_recorded(case, worker, SAMPLES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_comes_out_as_recorded(case: Case, runner: Shard) -> None:
+    runner.assert_as_recorded(case)

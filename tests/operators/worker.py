@@ -1,4 +1,6 @@
-"""The process that runs cases: JSON lines in (a case, a door, how many samples), outcomes out.
+"""The process that runs cases: JSON lines in, outcomes out.
+
+A request is one case, or several in one graph, with a door and how many samples.
 
 It may die of a case: `pool` sees that, and starts another.
 """
@@ -11,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 from torch._dynamo import guards
@@ -19,6 +21,7 @@ from torch._dynamo import guards
 from .cases import Case
 from .doors import DOORS
 from .sweep import Outcome, outcome_of
+from .together import right_together
 
 
 def main() -> None:
@@ -33,26 +36,35 @@ def main() -> None:
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
-    for outcome in _outcomes(requests):
-        answers.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
+    for answer in _answers(requests):
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
-def _outcomes(requests: TextIO) -> Iterator[Outcome]:
+def _answers(requests: TextIO) -> Iterator[Any]:
     for number, line in enumerate(requests):
         request = json.loads(line)
-        case = Case(**request["case"])
-        try:
-            yield outcome_of(
-                case, DOORS[request["door"]], request["limit"], request.get("group", 32)
-            )
-        except Exception as error:  # the sweep's own mistake: seen, not hidden
-            yield Outcome("crash", f"the sweep failed: {type(error).__name__}: {error}"[:600])
+        yield _right_together(request) if "together" in request else _outcome(request)
         torch.compiler.reset()
         if number % 16 == 0:  # collecting is an eighth of a case's time
             gc.collect()
         if number == 0:
             gc.freeze()  # the libraries' objects stay: looking at them takes longer than a case
+
+
+def _outcome(request: dict[str, Any]) -> dict[str, Any]:
+    case, door = Case(**request["case"]), DOORS[request["door"]]
+    try:
+        found = outcome_of(case, door, request["limit"], request["group"])
+    except Exception as error:  # the sweep's own mistake: seen, not hidden
+        found = Outcome("crash", f"the sweep failed: {type(error).__name__}: {error}"[:600])
+    return dataclasses.asdict(found)
+
+
+def _right_together(request: dict[str, Any]) -> list[dict[str, Any]]:
+    cases = [Case(**case) for case in request["together"]]
+    right = right_together(cases, DOORS[request["door"]], request["limit"])
+    return [dataclasses.asdict(case) for case in right]
 
 
 if __name__ == "__main__":
