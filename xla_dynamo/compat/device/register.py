@@ -29,8 +29,7 @@ from xla_dynamo.compat.kernels.out_variants import register_out_variants
 from xla_dynamo.compat.kernels.packed_sequences import register_packed_sequences
 from xla_dynamo.compat.kernels.prims import register_prims
 from xla_dynamo.compat.kernels.view_copy import register_view_copy
-from xla_dynamo.compat.recording import devices, fork_guard, metrics, pending, shape_inference
-from xla_dynamo.compat.values import values
+from xla_dynamo.compat.recording import devices, pending, shape_inference
 from xla_dynamo.compat.values.hide_from_dynamo import hide_kernels
 from xla_dynamo.compat.values.torch_private import DeviceType
 from xla_dynamo.compat.values.values import Leaf
@@ -41,8 +40,7 @@ _libraries: list[torch.library.Library] = []
 @functools.cache
 def install() -> None:
     """Make the lazy device exist, once for the process."""
-    for module in (fork_guard, inplace, metrics, pending, shape_inference, values):
-        module.install()  # what they change outside themselves: hooks at a fork, a filter of logs
+    shape_inference.install()
     _register_guard()
     Leaf.__torch_dispatch__ = classmethod(dispatch.dispatch)  # type: ignore[method-assign]
     library = torch.library.Library("aten", "IMPL", "XLA")

@@ -8,7 +8,6 @@ result has the tensor's own shape and dtype; every other call is redispatched.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 
 from xla_dynamo.backend.decompositions.foreach import FOREACH
 from xla_dynamo.backend.lowering import operands
+from xla_dynamo.compat.values.fork_safe import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.values import Meta
 
@@ -83,7 +83,7 @@ class _WithdrawnInTransforms:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = fork_safe(threading.Lock())
         self.depth = 0
         self.kernels: list[tuple[str, Callable[..., Any]]] = []
         self.library: torch.library.Library | None = None
@@ -109,15 +109,6 @@ class _WithdrawnInTransforms:
 
 _withdrawn = _WithdrawnInTransforms()
 enter_transform, leave_transform = _withdrawn.enter, _withdrawn.leave
-
-
-def install() -> None:
-    """Let forked processes use transforms: whoever held the lock is not in them."""
-    os.register_at_fork(after_in_child=_in_child)
-
-
-def _in_child() -> None:
-    _withdrawn.lock = threading.Lock()
 
 
 def register_inplace(library: torch.library.Library) -> None:

@@ -1,7 +1,7 @@
 """Raises a clear error where a process uses the device that was forked from one that had used it.
 
-The child has the parent's client without its threads: using it would wait for ever. Locks are not
-this module's business: each module that has one makes it anew in the child (see its `install`).
+The child has the parent's client without its threads: using it would wait for ever. Locks are the
+business of values.fork_safe.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ def use() -> None:
     _used = True
 
 
-def install() -> None:
-    """Let processes that are forked from this one know of it."""
-    os.register_at_fork(after_in_child=_in_child)
-
-
 def _in_child() -> None:
     global forked
     forked = forked or _used
+
+
+os.register_at_fork(after_in_child=_in_child)

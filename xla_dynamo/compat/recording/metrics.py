@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from xla_dynamo.compat.values.fork_safe import fork_safe
 from xla_dynamo.compat.values.trie import State
 
 from .execution_time import Watch
@@ -37,12 +38,13 @@ class Metric:
         self.samples: collections.deque[tuple[float, float]] = collections.deque(maxlen=_SAMPLES)
 
 
-lock = threading.RLock()
+lock = fork_safe(threading.RLock())
 counters: collections.Counter[str] = collections.Counter()
 metrics: dict[str, Metric] = {}
 # Traces that were launched, by the state of the trie at which they ended.
 launches: dict[State, int] = {}
 _watches: dict[int, Watch] = {}  # by the number of the device
+os.register_at_fork(after_in_child=_watches.clear)  # their threads are not in the child
 _thread = threading.local()  # start: when the thread's last graph was launched
 _now = time.time
 
@@ -166,14 +168,3 @@ def sum_up() -> None:
 def count_fallback(func: Any) -> None:
     """Count an op that ran on the CPU."""
     count(func._schema.name)
-
-
-def install() -> None:
-    """Let forked processes count: whoever held the lock, or timed launches, is not in them."""
-    os.register_at_fork(after_in_child=_in_child)
-
-
-def _in_child() -> None:
-    global lock
-    lock = threading.RLock()
-    _watches.clear()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import torch
 
+from xla_dynamo.compat.values.fork_safe import fork_safe
+
 from . import devices
 from .trace import Trace
 
-_lock = threading.Lock()
+_lock = fork_safe(threading.Lock())
 _traces: dict[int, Trace] = {}
 _thread = threading.local()
 
@@ -46,15 +47,3 @@ def allow_backward() -> None:
     if not getattr(_thread, "ready", False):
         torch.autograd.set_multithreading_enabled(False)
         _thread.ready = True
-
-
-def install() -> None:
-    """Let forked processes use traces: whoever held a lock is not in them."""
-    os.register_at_fork(after_in_child=_in_child)
-
-
-def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-    for each in traces():
-        each.lock = threading.RLock()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import threading
 from typing import Any
 
@@ -23,6 +22,7 @@ from xla_dynamo.backend.decompositions.table import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.values import unsupported_tensors
+from xla_dynamo.compat.values.fork_safe import fork_safe
 from xla_dynamo.compat.values.op_table import Op
 from xla_dynamo.compat.values.torch_private import FAKE_TENSOR_LOG, UNKNOWN_SHAPE, FakeTensorMode
 from xla_dynamo.compat.values.values import Leaf, Meta, blank, meta, meta_of
@@ -38,7 +38,7 @@ _KEPT = 16_384  # signatures and fake tensors, of some KB each; more than one mo
 _known: Bounded[Any, Any] = Bounded(_KEPT)
 _fakes: Bounded[Meta, torch.Tensor] = Bounded(_KEPT)
 # Threads on different devices share the fakes, and PyTorch's mode is for one thread at a time.
-lock = threading.RLock()
+lock = fork_safe(threading.RLock())
 mode = FakeTensorMode(allow_non_fake_inputs=True)
 
 
@@ -61,14 +61,8 @@ _quietly = _Quietly()
 
 
 def install() -> None:
-    """Let the user's errors raise without a logged traceback, and forked processes infer shapes."""
+    """Let the user's errors raise without a logged traceback."""
     logging.getLogger(FAKE_TENSOR_LOG).addFilter(_quietly)
-    os.register_at_fork(after_in_child=_in_child)
-
-
-def _in_child() -> None:
-    global lock
-    lock = threading.RLock()  # whoever held it is not in this process
 
 
 def fake(of: Meta) -> torch.Tensor:

@@ -19,6 +19,7 @@ import torch
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
 from xla_dynamo.compat.values import torch_private
 from xla_dynamo.compat.values.describe import two_devices
+from xla_dynamo.compat.values.fork_safe import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.scalar_inputs import FILLS, LARGE
 from xla_dynamo.compat.values.source_location import user_location
@@ -70,7 +71,7 @@ class Trace:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.lock = threading.RLock()
+        self.lock = fork_safe(threading.RLock())
         self.default_dtype = torch.get_default_dtype()
         self.root = State(None, (), 0, 0, None, None)
         self.states = 0

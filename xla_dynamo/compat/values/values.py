@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -18,21 +17,12 @@ from typing import Any, Protocol
 import torch
 
 from . import torch_private
+from .fork_safe import fork_safe
 
 Array = Any
 
 # Held where names and metas are made: traces of several threads share them.
-naming = threading.Lock()
-
-
-def install() -> None:
-    """Let forked processes make names: whoever held the lock is not in them."""
-    os.register_at_fork(after_in_child=_in_child)
-
-
-def _in_child() -> None:
-    global naming
-    naming = threading.Lock()
+naming = fork_safe(threading.Lock())
 
 
 class Ref:
