@@ -3,8 +3,8 @@
 `xla_dynamo::lstm_layer`, `gru_layer` and `rnn_layer` run from the first time step to the last, with
 `reverse` the other way round. Each is one node to tracers, and so is its gradient. The rules in
 lowering/rules/recurrent.py lower them to scans; the bodies here run where an op falls back to
-eager, and the two files correspond function by function. After its results a forward op returns its
-reserve: the gates after activation, and whatever else its backward would have to compute again.
+eager. After its results a forward op returns its reserve: the gates after activation, and whatever
+else its backward would have to compute again; the body of a gradient runs forward again instead.
 
 16-bit layers compute in float32; states and gates are rounded where they leave a time step.
 """
@@ -101,74 +101,6 @@ gru_layer = custom_op("xla_dynamo::gru_layer", gru, mutates_args=())
 rnn_layer = custom_op("xla_dynamo::rnn_layer", rnn, mutates_args=())
 
 
-@custom_op("xla_dynamo::lstm_layer_backward", mutates_args=())
-def lstm_layer_backward(
-    grad_out: Tensor | None,
-    grad_h: Tensor | None,
-    grad_c: Tensor | None,
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
-    w_hr: Tensor | None,
-    out: Tensor,
-    gates: Tensor,
-    cells: Tensor,
-    reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients by x, h0, c0, w_ih, w_hh, either bias, and w_hr (empty if there is none)."""
-
-    c0, biases = cells[-1 if reverse else 0], _biases(w_ih, b_ih, b_hh)
-    tensors = (x, h0, c0, w_ih, w_hh, *biases, w_hr)
-    gradients = _gradients(lstm, (grad_out, grad_h, grad_c), tensors, reverse=reverse)
-    dx, dh, dc, dw_ih, dw_hh, db, _, dw_hr = (*gradients, x.new_empty(0))[:8]
-    return dx, dh, dc, dw_ih, dw_hh, db, dw_hr
-
-
-@custom_op("xla_dynamo::gru_layer_backward", mutates_args=())
-def gru_layer_backward(
-    grad_out: Tensor | None,
-    grad_h: Tensor | None,
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
-    out: Tensor,
-    gates: Tensor,
-    reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients by x, h0, w_ih, w_hh, b_ih and b_hh."""
-    tensors = (x, h0, w_ih, w_hh, *_biases(w_ih, b_ih, b_hh))
-    gradients = _gradients(gru, (grad_out, grad_h), tensors, reverse=reverse)
-    dx, dh, dw_ih, dw_hh, db_ih, db_hh = gradients
-    return dx, dh, dw_ih, dw_hh, db_ih, db_hh
-
-
-@custom_op("xla_dynamo::rnn_layer_backward", mutates_args=())
-def rnn_layer_backward(
-    grad_out: Tensor | None,
-    grad_h: Tensor | None,
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
-    out: Tensor,
-    relu: bool,
-    reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients by x, h0, w_ih, w_hh and either bias."""
-    tensors = (x, h0, w_ih, w_hh, *_biases(w_ih, b_ih, b_hh))
-    gradients = _gradients(rnn, (grad_out, grad_h), tensors, relu=relu, reverse=reverse)
-    dx, dh, dw_ih, dw_hh, db, _ = gradients
-    return dx, dh, dw_ih, dw_hh, db
-
-
 @lstm_layer.register_fake
 def _(
     x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, *rest: object
@@ -191,79 +123,80 @@ def _(x: Tensor, h0: Tensor, *rest: object) -> tuple[Tensor, ...]:
     return x.new_empty(x.shape[0], x.shape[1], h0.shape[-1]), x.new_empty(h0.shape)
 
 
-@lstm_layer_backward.register_fake
-def _(*args: Any) -> tuple[Tensor, ...]:
-    x, h0, w_ih, w_hh, w_hr, cells = (*args[3:7], args[9], args[12])
-    dw_hr = w_ih.new_empty((0,) if w_hr is None else w_hr.shape)
-    return *_like(x, h0, cells[0], w_ih, w_hh, w_ih[:, 0]), dw_hr
-
-
-@gru_layer_backward.register_fake
-def _(*args: Any) -> tuple[Tensor, ...]:
-    x, h0, w_ih, w_hh = args[2:6]
-    return _like(x, h0, w_ih, w_hh, w_ih[:, 0], w_hh[:, 0])
-
-
-@rnn_layer_backward.register_fake
-def _(*args: Any) -> tuple[Tensor, ...]:
-    x, h0, w_ih, w_hh = args[2:6]
-    return _like(x, h0, w_ih, w_hh, w_ih[:, 0])
-
-
-def _register_gradients(
-    layer: str, backward: Callable[..., Sequence[Tensor]], results: int, order: Sequence[int]
+def _define_gradient(
+    layer: Callable[..., tuple[Tensor, ...]], results: int, order: Sequence[int], saved: str
 ) -> None:
-    """Make `backward` the gradient of `layer`, whose first `results` results are differentiable.
+    """Define `<layer>_layer_backward`, the gradient of a layer by its first `results` results.
 
-    `order` lists, for each tensor that `layer` takes, which of backward's results belongs to it.
+    `order` lists, for each tensor that the layer takes, which result of backward belongs to it:
+    biases may share one. `saved` declares backward's operands after the weights.
     """
+    name = f"xla_dynamo::{layer.__name__}_layer"
+    grads = ", ".join(f"Tensor? grad_{of}" for of in ("out", "h", "c")[:results])
+    weights = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
+    gradients = ", ".join(["Tensor"] * (max(order) + 1))
+    schema = f"({grads}, Tensor x, Tensor h0, {weights}, {saved}) -> ({gradients})"
+    firsts = [order.index(result) for result in range(max(order) + 1)]
+
+    def forward_arguments(args: Sequence[Any]) -> tuple[list[Any], list[bool]]:
+        """The tensors and the flags that forward took, by the arguments of backward."""
+        flags = [arg for arg in args if isinstance(arg, bool)]
+        x, h0, w_ih, w_hh, *biases = args[results : results + 6]
+        w_hr = args[results + 6 : 2 + len(order)]
+        biases = [w_ih.new_zeros(w_ih.shape[0]) if bias is None else bias for bias in biases]
+        # An LSTM's c0 is not saved: it is one of the cell states of the reserve.
+        c0 = [args[-2][-1 if flags[-1] else 0]] if layer is lstm else []
+        return [x, h0, *c0, w_ih, w_hh, *biases, *w_hr], flags
+
+    def backward(*args: Any) -> tuple[Tensor, ...]:
+        tensors, flags = forward_arguments(args)
+        found = _gradients(layer, args[:results], tensors, flags)
+        return tuple(found[at] for at in firsts)
+
+    def fake(*args: Any) -> tuple[Tensor, ...]:
+        tensors, _ = forward_arguments(args)
+        like = [args[results].new_empty(0) if tensor is None else tensor for tensor in tensors]
+        return tuple(like[at].new_empty(like[at].shape) for at in firsts)
+
+    op = custom_op(f"{name}_backward", backward, mutates_args=(), schema=schema)
+    op.register_fake(fake)
 
     def save(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
         tensors, ctx.flags = inputs[: len(order)], inputs[len(order) :]
         ctx.given = [tensor is not None for tensor in tensors]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*output[results:])
-        # An LSTM's c0 is not saved: it is one of the cell states of the reserve.
-        saved = (*tensors[:2], *tensors[results:], output[0], *output[results:])
-        ctx.save_for_backward(*saved)
+        ctx.save_for_backward(*tensors[:2], *tensors[results:], output[0], *output[results:])
 
-    def gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        found = backward(*grads[:results], *ctx.saved_tensors, *ctx.flags)
+    def differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        found = op(*grads[:results], *ctx.saved_tensors, *ctx.flags)
         used = (found[i] if given else None for i, given in zip(order, ctx.given, strict=True))
         return *used, *(None for _ in ctx.flags)
 
-    register_autograd(f"xla_dynamo::{layer}", gradients, setup_context=save)
-
-
-_register_gradients("lstm_layer", lstm_layer_backward, 3, (0, 1, 2, 3, 4, 5, 5, 6))
-_register_gradients("gru_layer", gru_layer_backward, 2, (0, 1, 2, 3, 4, 5))
-_register_gradients("rnn_layer", rnn_layer_backward, 2, (0, 1, 2, 3, 4, 4))
+    register_autograd(name, differentiate, setup_context=save)
 
 
 def _gradients(
     layer: Callable[..., tuple[Tensor, ...]],
     grads: Sequence[Tensor | None],
     tensors: Sequence[Tensor | None],
-    **flags: bool,
+    flags: Sequence[bool],
 ) -> list[Tensor]:
     """The gradients by `tensors` of the layer, computed again without rounding to 16 bits.
 
-    Only the last tensor may be None; it has no gradient then.
+    Only the last tensor may be None; its gradient is empty then.
     """
     given = [tensor for tensor in tensors if tensor is not None]
 
     def run(*args: Tensor) -> tuple[Tensor, ...]:
-        return layer(*args, *tensors[len(args) :], **flags)[: len(grads)]
+        return layer(*args, *tensors[len(args) :], *flags)[: len(grads)]
 
     # The body of an op runs below autograd, where only torch.func differentiates.
     results, pullback, *_ = torch.func.vjp(run, *map(_wide, given))
     pairs = zip(grads, results, strict=True)
     gradients = pullback(tuple(torch.zeros_like(r) if g is None else _wide(g) for g, r in pairs))
-    return [g.to(t.dtype).contiguous() for g, t in zip(gradients, given, strict=True)]
-
-
-def _biases(w_ih: Tensor, *biases: Tensor | None) -> list[Tensor]:
-    return [w_ih.new_zeros(len(w_ih)) if bias is None else bias for bias in biases]
+    found = [g.to(t.dtype).contiguous() for g, t in zip(gradients, given, strict=True)]
+    return [*found, given[0].new_empty(0)]
 
 
 def _scan(
@@ -296,5 +229,11 @@ def _project(x: Tensor, w_ih: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) 
     return projected.to(x.dtype)
 
 
-def _like(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
+_define_gradient(
+    lstm,
+    3,
+    (0, 1, 2, 3, 4, 5, 5, 6),
+    "Tensor? w_hr, Tensor out, Tensor gates, Tensor cells, bool reverse",
+)
+_define_gradient(gru, 2, (0, 1, 2, 3, 4, 5), "Tensor out, Tensor gates, bool reverse")
+_define_gradient(rnn, 2, (0, 1, 2, 3, 4, 4), "Tensor out, bool relu, bool reverse")
