@@ -2,7 +2,9 @@
 
 One meta-path finder serves `torch_xla.*`, `torch_xla_py.*` (2019) and `_XLAC` from the folder
 `compat`, and the distribution metadata that libraries ask for. Nothing is on sys.path: without the
-finder none of these names exists. Modules that torch_xla renamed are aliases of the newer ones.
+finder none of these names exists. A folder is a package, with or without an `__init__.py`; its
+submodules are its attributes, each loaded when it is first used. Modules that torch_xla renamed,
+and small ones that are one file here, are aliases.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,10 +75,13 @@ class Finder(MetaPathFinder):
             return None
         if fullname in _ALIASES:
             return importlib.machinery.ModuleSpec(fullname, _Alias())
-        package = place / "__init__.py"
-        if package.is_file():
+        if place.is_dir():
+            package = str(place / "__init__.py")
             return importlib.util.spec_from_file_location(
-                fullname, package, submodule_search_locations=[str(place)]
+                fullname,
+                package,
+                loader=_Package(fullname, package),
+                submodule_search_locations=[str(place)],
             )
         module = place.with_name(place.name + ".py")
         if module.is_file():
@@ -86,6 +92,21 @@ class Finder(MetaPathFinder):
         name = getattr(context, "name", None)
         if name is None or re.sub(r"[-_.]+", "-", name).lower() == "torch-xla":
             yield _Distribution()
+
+
+class _Package(SourceFileLoader):
+    """Loads a package: what its file defines, if it has one, and every submodule by attribute."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        def submodule(name: str) -> ModuleType:
+            full = f"{module.__name__}.{name}"
+            if name.startswith("__") or importlib.util.find_spec(full) is None:
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            return importlib.import_module(full)
+
+        module.__getattr__ = submodule
+        if Path(self.path).exists():
+            super().exec_module(module)
 
 
 class _Alias(Loader):

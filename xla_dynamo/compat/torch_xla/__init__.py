@@ -11,7 +11,6 @@ import torch
 import xla_dynamo.compat
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution.sync import set_option as _set_option
-from xla_dynamo.compat.namespace.submodules import on_demand
 from xla_dynamo.compat.recording import devices as xla_devices
 from xla_dynamo.compat.recording import seeds
 from xla_dynamo.errors import NotAvailable
@@ -23,7 +22,6 @@ from .stablehlo import save_torch_model_as_stablehlo as save_torch_model_as_stab
 from .version import __version__ as __version__
 
 xla_dynamo.compat.install()
-__getattr__ = on_demand(__name__)
 
 
 def device(index: int | None = None) -> torch.device:

@@ -19,37 +19,12 @@ from xla_dynamo.compat.recording import devices, seeds
 from xla_dynamo.compat.reporting import ir_text
 from xla_dynamo.compat.values.values import value_of
 
-from ._collectives import REDUCE_AND as REDUCE_AND
-from ._collectives import REDUCE_MAX as REDUCE_MAX
-from ._collectives import REDUCE_MIN as REDUCE_MIN
-from ._collectives import REDUCE_MUL as REDUCE_MUL
-from ._collectives import REDUCE_OR as REDUCE_OR
-from ._collectives import REDUCE_SUM as REDUCE_SUM
-from ._collectives import CollectiveContext as CollectiveContext
-from ._collectives import all_gather as all_gather
-from ._collectives import all_gather_bucketized as all_gather_bucketized
-from ._collectives import all_reduce as all_reduce
-from ._collectives import all_to_all as all_to_all
-from ._collectives import broadcast_master_param as broadcast_master_param
-from ._collectives import collective_broadcast as collective_broadcast
-from ._collectives import collective_permute as collective_permute
-from ._collectives import do_on_ordinals as do_on_ordinals
-from ._collectives import mesh_reduce as mesh_reduce
-from ._collectives import recv as recv
-from ._collectives import reduce_scatter as reduce_scatter
-from ._collectives import reduce_scatter_bucketized as reduce_scatter_bucketized
-from ._collectives import rendezvous as rendezvous
-from ._collectives import send as send
-from ._collectives import set_replication as set_replication
-from ._collectives import xla_rendezvous as xla_rendezvous
+from ._collectives import *  # noqa: F403
 from ._optimizer import all_reduce_bucketized_gradients as all_reduce_bucketized_gradients
 from ._optimizer import fetch_gradients as _fetch_gradients  # noqa: F401
 from ._optimizer import optimizer_step as optimizer_step
 from ._optimizer import reduce_gradients as reduce_gradients
-from ._reporting import RateTracker as RateTracker
-from ._reporting import TestStepMetrics as TestStepMetrics
-from ._reporting import TrainStepMetrics as TrainStepMetrics
-from ._reporting import get_log_fn as get_log_fn
+from ._reporting import *  # noqa: F403
 from ._transfer import ToXlaTensorArena as ToXlaTensorArena
 from ._transfer import is_xla_tensor as is_xla_tensor
 from ._transfer import save as save

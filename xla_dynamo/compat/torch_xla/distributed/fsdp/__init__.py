@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from xla_dynamo.compat.namespace.submodules import on_demand
-
 from .state_dict_utils import (
     consolidate_sharded_model_checkpoints as consolidate_sharded_model_checkpoints,
 )
@@ -12,5 +10,3 @@ from .utils import checkpoint_module as checkpoint_module
 from .xla_fully_sharded_data_parallel import (
     XlaFullyShardedDataParallel as XlaFullyShardedDataParallel,
 )
-
-__getattr__ = on_demand(__name__)

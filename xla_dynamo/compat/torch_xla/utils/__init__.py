@@ -1,7 +1,0 @@
-"""torch_xla.utils: helpers of scripts."""
-
-from __future__ import annotations
-
-from xla_dynamo.compat.namespace.submodules import on_demand
-
-__getattr__ = on_demand(__name__)
