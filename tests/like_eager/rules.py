@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import xla_dynamo.backend.lowering.rules  # noqa: F401
+from xla_dynamo.backend.jax_versions import enable_x64
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import RULES, Unsupported
 
@@ -71,7 +72,7 @@ def run_all(calls: Sequence[Call]) -> list[Any]:
             results[number] = tuple(result) if isinstance(result, (tuple, list)) else result
         return results
 
-    with jax.enable_x64(True):
+    with enable_x64():
         tensors = [[to_jax(leaf) for leaf in leaves if _is_tensor(leaf)] for leaves, _ in flat]
         results = jax.tree.map(to_torch, jax.jit(traced)(tensors))
     return [refused.get(number, results.get(number)) for number in range(len(calls))]

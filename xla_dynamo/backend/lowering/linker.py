@@ -83,9 +83,10 @@ def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Modu
             ir.SymbolTable.replace_all_symbol_uses(old, new, body.operation)
         body_symbols.set_symbol_name(function, new)
         function.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    for function in functions:
-        module.body.append(function.operation.detach_from_parent())
-        symbols.insert(function)
+    for function in functions:  # copies: jaxlib 0.7 crashes on what is detached from its module
+        copy = function.operation.clone()
+        module.body.append(copy)
+        symbols.insert(copy)
 
 
 def _donate(function: Any, aliases: Mapping[int, int]) -> None:

@@ -12,8 +12,8 @@ does not cover; the op then runs on the CPU. Any other exception is a bug of the
 array for a result that has elements declines too: batch_norm gives what eager saves on a CPU, and
 on other devices it is decomposed.
 
-A rule is plain mathematics for all platforms. Where one platform needs another form, that form is a
-second function, `@lower(op, platform="cpu")`, or `@helper.on("cpu")` for a helper of several rules.
+A rule is plain mathematics for all platforms. Where one platform needs another form of a function,
+that is `PerPlatform`, and the form is a second function, `@function.on("cpu")`.
 """
 
 from __future__ import annotations
@@ -136,12 +136,17 @@ def draws(op: Any) -> bool:
     return op in RULES and RULES[op].random
 
 
-def lower(*ops: Any, platform: str | None = None) -> Callable[[Function], Function]:
-    """Register the decorated function as the lowering of each of `ops` (OpOverloads).
+def lower(*ops: Any, random: bool = False) -> Callable[[Function], Function]:
+    """Register the decorated function as the lowering of each of `ops` (OpOverloads)."""
 
-    With a `platform`, it takes the place of the plain rule there; the ops need a plain one, too.
-    """
-    return _register(ops, random=False) if platform is None else _register_form(ops, platform)
+    def register(function: Function) -> Function:
+        for op in ops:
+            if op in RULES:
+                raise ValueError(f"{op} has two rules: {RULES[op].function} and {function}")
+            RULES[op] = Rule(function, random)
+        return function
+
+    return register
 
 
 def lower_random(*ops: Any) -> Callable[[Function], Function]:
@@ -152,7 +157,7 @@ def lower_random(*ops: Any) -> Callable[[Function], Function]:
     """
 
     def register(function: Function) -> Function:
-        _register(ops, random=True)(functools.partial(_without_generator, function))
+        lower(*ops, random=True)(functools.partial(_without_generator, function))
         return function
 
     return register
@@ -166,27 +171,3 @@ def _without_generator(rule: Callable[..., Any], key: Any, *args: Any, **kwargs:
             "Pass no generator: torch.manual_seed seeds what is compiled.",
         )
     return rule(key, *args, **kwargs)
-
-
-def _register(ops: tuple[Any, ...], *, random: bool) -> Callable[[Function], Function]:
-    def register(function: Function) -> Function:
-        for op in ops:
-            if op in RULES:
-                raise ValueError(f"{op} has two rules: {RULES[op].function} and {function}")
-            RULES[op] = Rule(PerPlatform(function), random)
-        return function
-
-    return register
-
-
-def _register_form(ops: tuple[Any, ...], platform: str) -> Callable[[Function], Function]:
-    def register(function: Function) -> Function:
-        for op in ops:
-            if op not in RULES:
-                raise ValueError(f"{op} has a rule for {platform}, but no plain one")
-            rule = RULES[op].function
-            assert isinstance(rule, PerPlatform)
-            rule.on(platform)(function)
-        return function
-
-    return register

@@ -2,11 +2,12 @@
 # (jaxlib ships no type information for its native module.)
 """Compile StableHLO modules to PJRT executables, and convert torch tensors and PJRT buffers.
 
-The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.10.2. Private
-API met here: xla_bridge.get_backend, make_cpu_client, _jax.DeviceList, CompileOptions,
-compile_and_load, (de)serialize_executable, dlpack_managed_tensor_to_buffer,
-buffer_to_dlpack_managed_tensor, batched_device_put, batched_block_until_ready, and _jax.pjit with
-MeshExecutableFastpathData: the C++ call path of jax.jit, here over an executable that we compiled
+The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.7.2 to 0.12.0;
+`jax_versions` holds the differences. Private API met here: xla_bridge.get_backend, make_cpu_client,
+_jax.DeviceList, CompileOptions, compile_and_load, (de)serialize_executable,
+dlpack_managed_tensor_to_buffer, buffer_to_dlpack_managed_tensor, batched_device_put,
+batched_block_until_ready, and _jax.pjit with MeshExecutableFastpathData: the C++ call path of
+jax.jit, here over an executable that we compiled
 (200 arguments: 0.28 ms in and out against 0.59 ms for execute_sharded + disassemble).
 """
 
@@ -27,6 +28,7 @@ from jax._src.interpreters import pxla
 from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
+from xla_dynamo.backend.jax_versions import computation, dlpack_importer
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
@@ -192,7 +194,7 @@ def compile(
     try:
         with module.context:
             loaded = on.client.compile_and_load(
-                module, _jax.DeviceList((on,)), _options(on, overrides)
+                computation(module), _jax.DeviceList((on,)), _options(on, overrides)
             )
     except Exception as error:
         raise CompileError(f"XLA refused the program: {error}") from error
@@ -209,7 +211,7 @@ def hlo_text(module: Any) -> str:
 def compile_only(module: Any, on: Device) -> Any:
     """Compile for a device of a topology: the unloaded executable, for analysis only."""
     with module.context:
-        return on.client.compile(module, _jax.DeviceList((on,)), _options(on, {}))
+        return on.client.compile(computation(module), _jax.DeviceList((on,)), _options(on, {}))
 
 
 def deserialize(
@@ -243,8 +245,11 @@ def to_array(tensor: torch.Tensor, on: Device) -> Array:
     The array keeps the tensor's storage alive. XLA never writes to it.
     """
     if on.platform == "cpu" and tensor.numel() > 0:
-        # 5 us, nearly all of it in the two conversions: this line is on the path of every call.
-        return _dlpack_in(_torch_dlpack_out(tensor), on, None, None, _DLPACK_CPU)
+        try:
+            # 5 us, nearly all of it in the two conversions: this line is on the path of every call.
+            return _dlpack_in(_torch_dlpack_out(tensor), on, None, None, _DLPACK_CPU)
+        except BufferError:  # float8 in torch 2.9
+            return put(_to_numpy(tensor), on)
     if shares_memory(on, tensor) and tensor.numel() > 0:
         stream = torch.cuda.current_stream().cuda_stream
         return _dlpack_in(_torch_dlpack_out(tensor), on, stream, None, _DLPACK_CUDA)
@@ -285,7 +290,10 @@ def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Te
     """
     _jax.batched_block_until_ready(arrays)  # without the GIL, unlike the conversion
     if on.platform == "cpu" or not host:
-        return [_torch_dlpack_in(_dlpack_out(array)) for array in arrays]
+        try:
+            return [_torch_dlpack_in(_dlpack_out(array)) for array in arrays]
+        except (BufferError, RuntimeError):  # float8 in jaxlib 0.7 or torch 2.9
+            pass
     return [_from_numpy(np.array(array)) for array in arrays]
 
 
@@ -298,7 +306,7 @@ def pointer(array: Array) -> int:
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _torch_dlpack_out: Callable[[torch.Tensor], Any] = torch._C._to_dlpack  # type: ignore[attr-defined]
 _torch_dlpack_in: Callable[[Any], torch.Tensor] = torch._C._from_dlpack  # type: ignore[attr-defined]
-_dlpack_in = _jax.dlpack_managed_tensor_to_buffer
+_dlpack_in = dlpack_importer(_jax.dlpack_managed_tensor_to_buffer)
 _dlpack_out = _jax.buffer_to_dlpack_managed_tensor
 
 

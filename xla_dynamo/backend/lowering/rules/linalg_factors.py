@@ -13,6 +13,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.scipy.linalg import expm
 
+from xla_dynamo.backend import jax_versions
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -45,7 +46,7 @@ def linalg_householder_product(a: Array, taus: Array) -> Array:
 
 @lower(aten.ormqr.default)
 def ormqr(a: Array, taus: Array, c: Array, left: bool = True, transpose: bool = False) -> Array:
-    return lax.linalg.ormqr(a, taus, c, left=left, transpose=transpose)
+    return jax_versions.ormqr(a, taus, c, left=left, transpose=transpose)
 
 
 @lower(aten._linalg_svd.default)

@@ -16,6 +16,7 @@ import torch
 from jax import Array, lax
 from jax.scipy import special
 
+from xla_dynamo.backend.jax_versions import erfcx
 from xla_dynamo.backend.lowering.registry import lower
 
 from ._numerics import plus_zero
@@ -85,7 +86,7 @@ def _erfcx(x: Array) -> Array:
     for factor in (11.0, 9.0, 7.0, 5.0, 3.0, 1.0):
         series = 1.0 - factor * w * series
     tail = series / (jnp.where(large, x, 1.0) * math.sqrt(math.pi))
-    return jnp.where(large & (x > 0), tail, special.erfcx(x))
+    return jnp.where(large & (x > 0), tail, erfcx(x))
 
 
 _UNARY: dict[Any, Callable[[Array], Array]] = {

@@ -29,6 +29,8 @@ def call_jax(
     """
     import jax
 
+    from xla_dynamo.backend.jax_versions import enable_x64
+
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     if not tensors:
         raise ValueError("call_jax takes at least one xla tensor")
@@ -44,7 +46,7 @@ def call_jax(
         return values.tensor(values.Value(meta, home, array=array))
 
     inputs = pytree.tree_map_only(torch.Tensor, into, (args, dict(kwargs or {})))
-    with jax.enable_x64(True):
+    with enable_x64():
         results = jax.jit(jax_func)(*inputs[0], **inputs[1])
     return pytree.tree_map_only(jax.Array, out, results)
 

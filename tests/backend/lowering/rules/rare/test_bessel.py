@@ -11,6 +11,7 @@ import scipy.special
 import torch
 
 from tests.like_eager.rules import check, check_samples
+from xla_dynamo.backend.jax_versions import enable_x64
 from xla_dynamo.backend.lowering.rules.rare import bessel
 
 aten = torch.ops.aten
@@ -49,6 +50,6 @@ def test_a_grid_across_all_ranges(op: Any) -> None:
 @pytest.mark.parametrize("op", OPS, ids=str)
 def test_float64_is_exact_also_where_eager_is_not(op: Any) -> None:
     x = np.concatenate([-np.logspace(-6, 2, 500), np.logspace(-300, 5, 2000)])
-    with jax.enable_x64(True):
+    with enable_x64():
         got = np.asarray(jax.jit(bessel.FUNCTIONS[op])(x))
     np.testing.assert_allclose(got, TRUTH[op](x), rtol=2e-11, atol=2e-13)

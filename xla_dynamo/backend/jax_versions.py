@@ -1,0 +1,67 @@
+"""Where jax and jaxlib differ from version to version: the one file that knows. Seen: 0.7.2-0.12.0.
+
+| from   | what is new |
+|--------|-------------|
+| 0.8.0  | `jax.enable_x64`; `Client.compile_and_load` takes a module, not only its bytecode |
+| 0.8.1  | `dlpack_managed_tensor_to_buffer` has a parameter `copy` |
+| 0.10.0 | `jax.lax.linalg.ormqr` |
+| 0.10.1 | `jax.scipy.special.erfcx` |
+| 0.10.2 | `dlpack_managed_tensor_to_buffer` has a parameter `dl_device_type` |
+| 0.11.2 | StableHLO 1.20 and newer: torch-mlir 20261001 writes 1.19 (see `lowering.importer`) |
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax, version
+from jax.scipy import special
+
+VERSION = version.__version_info__
+
+
+def enable_x64() -> AbstractContextManager[None]:
+    """Within it, JAX's 64-bit types keep their width."""
+    if VERSION >= (0, 8):
+        return jax.enable_x64(True)
+    from jax import experimental
+
+    return experimental.enable_x64(True)  # pyright: ignore
+
+
+def computation(module: Any) -> Any:
+    """A StableHLO module in the form that `Client.compile_and_load` takes."""
+    if VERSION >= (0, 8):
+        return module
+    bytecode = io.BytesIO()
+    module.operation.write_bytecode(bytecode)
+    return bytecode.getvalue()
+
+
+def dlpack_importer(native: Callable[..., Any]) -> Callable[..., Any]:
+    """jaxlib's function, as (capsule, device, stream, copy, DLPack device type)."""
+    if VERSION >= (0, 10, 2):
+        return native
+    return lambda capsule, on, stream, copy, kind: native(capsule, on, stream)
+
+
+def ormqr(a: Array, taus: Array, c: Array, *, left: bool, transpose: bool) -> Array:
+    """`c` times the whole Q of a QR factorization as `lax.linalg.geqrf` gives it."""
+    if VERSION >= (0, 10):
+        return lax.linalg.ormqr(a, taus, c, left=left, transpose=transpose)
+    lead = [(0, 0)] * (a.ndim - 2)
+    order = a.shape[-2]
+    square = jnp.pad(a[..., :order], [*lead, (0, 0), (0, max(order - a.shape[-1], 0))])
+    q = lax.linalg.householder_product(square, taus)
+    q = q.mT.conj() if transpose else q
+    return q @ c if left else c @ q
+
+
+def erfcx(x: Array) -> Array:
+    """exp(x ** 2) * erfc(x), where erfc(x) is not too small."""
+    return special.erfcx(x) if VERSION >= (0, 10, 1) else jnp.exp(x * x) * lax.erfc(x)
