@@ -7,9 +7,7 @@ asynchronous ones run in one worker thread, whose exception the next barrier rai
 from __future__ import annotations
 
 import atexit
-import queue
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -20,9 +18,9 @@ import torch
 from xla_dynamo.compat.execution.sync import cut
 from xla_dynamo.compat.recording import devices, metrics, pending
 
-Closure = Callable[[], Any]
+from .closures import AsyncClosureHandler, Closure
 
-_PENDING_ASYNC = 100  # closures that may wait for the worker, as in torch_xla
+_worker = AsyncClosureHandler()
 _closures: dict[int, list[Closure]] = {}
 _async_closures: dict[int, list[Closure]] = {}
 _launched: dict[int, list[weakref.ref[Any]]] = {}
@@ -104,54 +102,9 @@ def run_closures(device: devices.Named | None = None) -> None:
         What one of them raises; of an asynchronous one, at the barrier after.
     """
     index = devices.index_of(device)
-    background = _async_closures.pop(index, [])
-    if background or _worker.failed:
-        _worker.submit(background)
+    _worker.run_all(_async_closures.pop(index, ()))
     for closure in _closures.pop(index, []):
         closure()
-
-
-class _Worker:
-    """One daemon thread that runs asynchronous closures in order."""
-
-    def __init__(self) -> None:
-        self._queue: queue.Queue[Closure] = queue.Queue(_PENDING_ASYNC)
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self._error is not None
-
-    def submit(self, closures: Sequence[Closure]) -> None:
-        """Queue closures; blocks while too many wait. Raises what an earlier one raised."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="step closures")
-            self._thread.start()
-            atexit.register(self.join)
-        for closure in closures:
-            self._queue.put(closure)
-
-    def join(self) -> None:
-        """Return when every queued closure has run."""
-        self._queue.join()
-
-    def _run(self) -> None:
-        while True:
-            closure = self._queue.get()
-            try:
-                if self._error is None:  # what comes after a failure is not run
-                    closure()
-            except BaseException as error:
-                self._error = error
-            finally:
-                self._queue.task_done()
-
-
-_worker = _Worker()
 
 
 @contextmanager
