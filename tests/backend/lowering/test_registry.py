@@ -32,8 +32,10 @@ def _called(rule: Any, platform: str) -> str:
 
 
 def test_a_form_takes_the_place_of_the_plain_rule_on_its_platform(table: Any) -> None:
-    lower("op", "other")(lambda: "plain")
-    lower("op", platform="cpu")(lambda: "on the CPU")
+    rule = PerPlatform(lambda: "plain")
+    lower("op")(rule)
+    lower("other")(lambda: "plain")
+    rule.on("cpu")(lambda: "on the CPU")
     assert [_called(table["op"].function, name) for name in ("cpu", "tpu")] == [
         "on the CPU",
         "plain",
@@ -41,18 +43,13 @@ def test_a_form_takes_the_place_of_the_plain_rule_on_its_platform(table: Any) ->
     assert _called(table["other"].function, "cpu") == "plain"
 
 
-def test_no_form_without_a_plain_rule(table: Any) -> None:
-    with pytest.raises(ValueError, match="op has a rule for cpu, but no plain one"):
-        lower("op", platform="cpu")(lambda: None)
-
-
 def test_two_rules_for_one_op_and_platform_are_an_error(table: Any) -> None:
-    lower("op")(lambda: None)
+    rule = lower("op")(PerPlatform(lambda: None))
     with pytest.raises(ValueError, match="op has two rules"):
         lower("op")(lambda: None)
-    lower("op", platform="cpu")(lambda: None)
+    rule.on("cpu")(lambda: None)
     with pytest.raises(ValueError, match="two forms on cpu"):
-        lower("op", platform="cpu")(lambda: None)
+        rule.on("cpu")(lambda: None)
 
 
 def test_a_helper_has_forms_too() -> None:
@@ -85,7 +82,6 @@ def test_bodies_of_two_targets_are_two() -> None:
 # What only some files of rules may hold: (text, files and folders that may).
 CONFINED = {
     '.on("cpu")': ("_numerics.py", "cpu"),
-    'platform="cpu"': ("cpu",),
     "platform_dependent": (),
 }
 

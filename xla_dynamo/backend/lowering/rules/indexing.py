@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jax import Array, lax
 
-from xla_dynamo.backend.lowering.registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
 from ._dims import along, at_least_1d, axis
 
@@ -39,6 +39,7 @@ def is_mask(index: Array | None) -> bool:
     return index is not None and index.dtype in (np.bool_, np.uint8)
 
 
+@PerPlatform
 def take(x: Array, key: Any, *, wrap: bool = True) -> Array:
     """x[key] for indices that are known to be in range; `wrap` if they may count from the end."""
     key = narrowed(x, key)

@@ -14,7 +14,7 @@ from jax import Array, lax
 
 from xla_dynamo.backend.graph.torch_private import FMA
 from xla_dynamo.backend.lowering.dtypes import to_numpy
-from xla_dynamo.backend.lowering.registry import lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 from ._numerics import rounded_to
 from ._promotion import compute
@@ -61,5 +61,6 @@ def rounded_number(x: Array, dtype: torch.dtype) -> Array:
 
 
 @lower(torch.ops.xla_dynamo.materialize.default)
+@PerPlatform
 def materialize(x: Array) -> Array:
     return lax.optimization_barrier(x)

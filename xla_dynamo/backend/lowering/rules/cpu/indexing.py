@@ -10,27 +10,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import Array
 
-from xla_dynamo.backend.lowering.registry import lower
-
-from .. import scatter
-from ..indexing import Indices, advanced_key, clamped, narrowed, take
-
-aten = torch.ops.aten
+from .. import indexing, scatter
 
 
-@lower(aten.index.Tensor, platform="cpu")
-def index(x: Array, indices: Indices) -> Array:
-    key = advanced_key(indices)
+@indexing.take.on("cpu")
+def take(x: Array, key: Any, *, wrap: bool = True) -> Array:
     one = joined(x, key)
-    return take(x, key) if one is None else take(*one, wrap=False)
-
-
-@lower(aten._unsafe_index.Tensor, platform="cpu")
-def unsafe_index(x: Array, indices: Indices) -> Array:
-    return index(x, clamped(x, indices))
+    plain = indexing.take.plain
+    return plain(x, key, wrap=wrap) if one is None else plain(*one, wrap=False)
 
 
 @scatter.written.on("cpu")
@@ -40,7 +29,7 @@ def written(x: Array, key: Any, values: Array, method: str, mode: str) -> Array:
     if one is None:
         return scatter.written.plain(x, key, values, method, mode)
     merged, place = one
-    write = getattr(merged.at[narrowed(merged, place)], method)
+    write = getattr(merged.at[indexing.narrowed(merged, place)], method)
     return write(values, mode=mode, wrap_negative_indices=False).reshape(x.shape)
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import jax
-import torch
 from jax import Array
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from xla_dynamo.backend.lowering.registry import lower
-
-from .. import prims  # noqa: F401  (has the plain rule)
+from .. import prims
 
 
-@lower(torch.ops.xla_dynamo.materialize.default, platform="cpu")
+@prims.materialize.on("cpu")
 def materialize(x: Array) -> Array:
     """A call: XLA:CPU removes barriers before it fuses ops. (Elsewhere calls are inlined.)"""
     with set_xla_metadata(inlineable="false"):
