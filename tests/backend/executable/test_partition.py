@@ -12,7 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from tests.backend.graphs import named, ops, traced
-from xla_dynamo.backend.executable.partition import Eager, Segment, split
+from xla_dynamo.backend.executable.partition import Segment, split
 from xla_dynamo.backend.graph import fx
 
 pytestmark = pytest.mark.spine
@@ -23,20 +23,20 @@ def steps(function: Callable[[Tensor], Any], refused: str) -> list[object]:
     """The steps of `function` where XLA refuses an op: a segment's ops, or the refused op."""
     graph = traced(function, X).graph
     found = split(graph, [n for n in fx.calls(graph) if ops_of(n) == refused])
-    return [ops(s.graph) if isinstance(s, Segment) else ops_of(s.node) for s in found]
+    return [ops(s.graph) if isinstance(s, Segment) else ops_of(s) for s in found]
 
 
 def ops_of(node: Node) -> str:
     return str(node.target).removeprefix("aten.")
 
 
-def run(graph: Graph, parts: list[Segment | Eager], *inputs: Tensor) -> list[Tensor]:
+def run(graph: Graph, parts: list[Segment | Node], *inputs: Tensor) -> list[Tensor]:
     """The results of `graph`, computed step by step."""
     values: dict[Node, Any] = dict(zip(fx.placeholders(graph), inputs, strict=True))
     for part in parts:
-        if isinstance(part, Eager):
-            args = map_arg(part.node.args, values.__getitem__)
-            values[part.node] = part.node.target(*args)  # type: ignore[operator]
+        if isinstance(part, Node):
+            args = map_arg(part.args, values.__getitem__)
+            values[part] = part.target(*args)  # type: ignore[operator]
         else:
             given = [values[node] for node in part.inputs]
             computed = GraphModule({}, part.graph)(*given)
@@ -94,7 +94,7 @@ def test_a_segment_takes_and_gives_only_what_others_need() -> None:
     assert [n.name for n in first.outputs] == ["add"]
     assert [n.name for n in last.inputs] == ["cos", "arg0_1"]
     assert [n.meta["val"].shape for n in fx.placeholders(last.graph)] == [(2, 3), (2, 3)]
-    assert eager == Eager(named(graph, "cos"))
+    assert eager is named(graph, "cos")
 
 
 @pytest.mark.parametrize("refused", ["cos.default", "add.Tensor", "exp.default", "sort.default"])

@@ -6,7 +6,6 @@ looks it up in a dictionary by those sizes.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
@@ -23,8 +22,9 @@ from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.lowering.unsupported import is_data_dependent
 from xla_dynamo.backend.options import Options
-from xla_dynamo.backend.passes.contract import Lifted, Stage, WayIn
+from xla_dynamo.backend.passes.contract import Stage, WayIn
 from xla_dynamo.backend.passes.static.specialize import Symbols, find_symbols
+from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
@@ -52,31 +52,16 @@ def make_program(
         visible=len(set(outputs[: info.visible])),
     )
     run = _split_at_dynamic_shapes(module, request, names)
-    if constants or lifted.keys:
-        run = _with_lifted(run, lifted)
-    return run if len(set(outputs)) == len(outputs) else _with_duplicates(run, outputs)
+    if not constants and not lifted.keys and len(set(outputs)) == len(outputs):
+        return run
 
-
-def _with_lifted(run: Run, lifted: Lifted) -> Run:
-    """`run`, given the constants of the graph and fresh keys after its arguments."""
-    constants, keys = lifted.constants, range(lifted.keys)
-
-    def with_lifted(args: list[Any]) -> Sequence[Any]:
+    def run_lifted(args: list[Any]) -> Sequence[Any]:
         args.extend(constants)
-        args.extend([rng_keys.new_key() for _ in keys])
-        return run(args)
-
-    return with_lifted
-
-
-def _with_duplicates(run: Run, outputs: Sequence[int]) -> Run:
-    """`run`, with its results at all the positions where the graph had them."""
-
-    def with_duplicates(args: list[Any]) -> Sequence[Any]:
+        args.extend([rng_keys.new_key() for _ in range(lifted.keys)])
         results = run(args)
         return [results[output] for output in outputs]
 
-    return with_duplicates
+    return run_lifted
 
 
 def _split_at_dynamic_shapes(
@@ -90,15 +75,22 @@ def _split_at_dynamic_shapes(
     unsupported.report(dynamic, request.options)
 
     def compile_segment(segment: partition.Segment) -> Run:
-        part = replace(
-            request,
-            name=f"{request.name} part {segment.index}",
-            resident=frozenset(),
-            visible=len(segment.outputs),
-        )
+        part = _part(request, graph, segment, len(segment.outputs))
         return _Program(segment.graph, module, part, [node.name for node in segment.inputs])
 
     return segments.build(graph, partition.split(graph, dynamic), compile_segment, module)
+
+
+def _part(request: Request, graph: Graph, segment: partition.Segment, visible: int) -> Request:
+    """How a segment of `graph` is compiled."""
+    given = fx.placeholders(graph)
+    known = {node for position, node in enumerate(given) if position in request.resident}
+    return replace(
+        request,
+        name=f"{request.name} part {segment.index}",
+        resident=frozenset(i for i, node in enumerate(segment.inputs) if node in known),
+        visible=visible,
+    )
 
 
 class _Program:
@@ -112,7 +104,8 @@ class _Program:
         self._request = request
         self._argument_names = argument_names
         self._symbols: Symbols = find_symbols(graph)
-        self._table: collections.OrderedDict[tuple[int, ...], Run] = collections.OrderedDict()
+        # Least recently used first; what is dropped may come back, at the price of a compile.
+        self._table: Bounded[tuple[int, ...], Run] = Bounded(request.options.max_executables)
         self._compiled = 0
         self._lock = threading.Lock()
 
@@ -140,9 +133,6 @@ class _Program:
             run = _compile_static(graph, self._module, request, arguments if is_dynamic else None)
             self._table[key] = run
             self._compiled += 1
-            # Least recently used first; it may come back, at the price of a compile.
-            while len(self._table) > request.options.max_executables:
-                self._table.popitem(last=False)
             if self._compiled >= config().recompile_warning:
                 self._warn(request.reason)
             return run
@@ -185,18 +175,11 @@ def _compile_static(
     if not refused:
         return _or_eager(graph, request)
     unsupported.report(refused, request.options)
-    placeholders = {node: i for i, node in enumerate(fx.placeholders(graph))}
     visible = set(fx.results(graph)[: request.visible])
 
     def compile_segment(segment: partition.Segment) -> Run:
-        positions = map(placeholders.get, segment.inputs)
-        resident = (i for i, position in enumerate(positions) if position in request.resident)
-        part = replace(
-            request,
-            name=f"{request.name} part {segment.index}",
-            resident=frozenset(resident),
-            visible=len(segment.outputs) if visible.intersection(segment.outputs) else 0,
-        )
+        is_visible = not visible.isdisjoint(segment.outputs)
+        part = _part(request, graph, segment, len(segment.outputs) if is_visible else 0)
         return _or_eager(segment.graph, part)
 
     copy = torch.clone if request.no_output_aliasing else torch.Tensor.detach

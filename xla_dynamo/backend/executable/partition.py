@@ -27,25 +27,18 @@ class Segment:
     outputs: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
-class Eager:
-    """One node that runs in eager PyTorch."""
-
-    node: Node
-
-
-def split(graph: Graph, refused: Collection[Node]) -> list[Segment | Eager]:
-    """Split `graph` at `refused`; placeholders and get_attr nodes belong to no step."""
+def split(graph: Graph, refused: Collection[Node]) -> list[Segment | Node]:
+    """Split `graph` at `refused`, single steps; placeholders and get_attr nodes belong to none."""
     refused = _with_getitems(graph, refused)
     level = _levels(graph, refused)
-    steps: list[Segment | Eager] = []
+    steps: list[Segment | Node] = []
     segments = 0
     for current in sorted(set(level.values())):
         members = [n for n, at in level.items() if at == current and n not in refused]
         if members:
             steps.append(_extract(segments, members))
             segments += 1
-        steps.extend(Eager(n) for n, at in level.items() if at == current and n in refused)
+        steps.extend(n for n, at in level.items() if at == current and n in refused)
     return steps
 
 
