@@ -17,11 +17,11 @@ from xla_dynamo.compat.execution import settings, sync
 from xla_dynamo.compat.recording import devices, metrics, pending, seeds
 from xla_dynamo.compat.reporting import ir_text, metrics_report
 from xla_dynamo.compat.values.values import value_of
-from xla_dynamo.errors import NotAvailable
 
+from ._absent import absent
 from .core import xla_model
 from .core._transfer import to_cpu, to_device
-from .experimental.eager import eager_mode, is_eager_mode
+from .experimental import eager_mode, is_eager_mode
 from .runtime import (
     get_num_cached_compilation_graph,
     global_runtime_device_attributes,
@@ -261,5 +261,4 @@ def _get_stablehlo(tensors: Tensors, device: str = "", of: Sequence[str] = (), *
     return ir_text.stablehlo(tensors)
 
 
-def _run_cached_graph(graph_hash: bytes, inputs: Tensors) -> list[torch.Tensor]:
-    raise NotAvailable("_XLAC._run_cached_graph: use torch.compile(model, backend='openxla')")
+_run_cached_graph = absent("_XLAC._run_cached_graph: use torch.compile(model, backend='openxla')")

@@ -16,6 +16,7 @@ from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.recording import devices
 from xla_dynamo.errors import NotAvailable
 
+from .._absent import absent
 from . import _transfer
 
 REDUCE_SUM = "sum"
@@ -179,22 +180,8 @@ def broadcast_master_param(model: torch.nn.Module) -> None:
     step_barrier.mark_step()
 
 
-def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
-    """Send to another replica.
-
-    Raises:
-        NotAvailable: there is none.
-    """
-    raise NotAvailable("xm.send has no other replica to send to: pass the tensor itself on")
-
-
-def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
-    """Receive from another replica.
-
-    Raises:
-        NotAvailable: there is none.
-    """
-    raise NotAvailable("xm.recv has no other replica to receive from: use the tensor itself")
+send = absent("xm.send has no other replica to send to: pass the tensor itself on")
+recv = absent("xm.recv has no other replica to receive from: use the tensor itself")
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:

@@ -28,7 +28,8 @@ def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[A
     return xla_dynamo.xla(xla_model, list(xla_args))
 
 
-extract_compiled_graph_helper = extract_compiled_graph
+# What torch_xla._dynamo.dynamo_backend2 calls it: a backend for torch.compile.
+extract_compiled_graph_helper = dynamo_backend = extract_compiled_graph
 
 
 def _is_lowered(module: torch.fx.GraphModule) -> bool:

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.errors import NotAvailable
-
+from .._absent import absent
 from . import _collectives
 
 
@@ -36,16 +35,7 @@ def distributed_mm(w: torch.Tensor, x: torch.Tensor, split: int = 1) -> torch.Te
     return w @ x
 
 
-def nms(
-    boxes: torch.Tensor, scores: torch.Tensor, score_threshold: Any, iou_threshold: Any,
-    output_size: int,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Non-maximum suppression of padded size.
-
-    Raises:
-        NotAvailable: always; torchvision.ops.nms does it.
-    """
-    raise NotAvailable("torch_xla.core.functions.nms: use torchvision.ops.nms")
+nms = absent("torch_xla.core.functions.nms: use torchvision.ops.nms")
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):

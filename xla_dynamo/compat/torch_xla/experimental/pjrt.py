@@ -1,14 +1,16 @@
-"""torch_xla.experimental.pjrt: what 1.13 and 2.0 had for torch_xla.runtime."""
+"""torch_xla.experimental.pjrt, later torch_xla._internal.pjrt: starting replicas; here one runs.
+
+1.13 and 2.0 had the names of torch_xla.runtime here too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import runtime
-from .._internal.pjrt import run_multiprocess as run_multiprocess
-from .._internal.pjrt import spawn as spawn
-from .._internal.pjrt import spawn_threads as spawn_threads
 from ..core import xla_model
+from ..distributed import xla_multiprocessing
 
 broadcast_master_param = xla_model.broadcast_master_param
 rendezvous = xla_model.xla_rendezvous
@@ -18,3 +20,32 @@ global_device_attributes = runtime.global_runtime_device_attributes
 
 def __getattr__(name: str) -> Any:
     return getattr(runtime, name)
+
+
+def spawn(
+    fn: Callable[..., Any],
+    nprocs: int | None = None,
+    start_method: str = "spawn",
+    args: Sequence[Any] = (),
+) -> None:
+    """fn(0, *args)."""
+    xla_multiprocessing.spawn(fn, args=tuple(args), nprocs=nprocs, start_method=start_method)
+
+
+def spawn_threads(fn: Callable[..., Any], args: Sequence[Any] = ()) -> None:
+    """fn(0, *args)."""
+    fn(0, *args)
+
+
+def run_multiprocess(
+    fn: Callable[..., Any], *args: Any, start_method: str = "spawn", **kwargs: Any
+) -> dict[int, Any]:
+    """{0: fn(*args)}: the result by replica."""
+    return {0: fn(*args, **kwargs)}
+
+
+def initialize_multiprocess(local_rank: int = 0, local_world_size: int = 1) -> None:
+    """Nothing: this process is the only replica."""
+
+
+initialize_singleprocess = initialize_multiprocess

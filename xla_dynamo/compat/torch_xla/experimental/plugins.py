@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xla_dynamo.errors import NotAvailable
+from .._absent import absent
 
 
 class DevicePlugin:
@@ -38,7 +38,10 @@ class DevicePlugin:
 
 
 def use_dynamic_plugins() -> None:
-    """Nothing: plug-ins are always found by themselves."""
+    """Nothing: JAX finds and registers plug-ins by itself."""
+
+
+register_installed_plugins = use_dynamic_plugins
 
 
 def using_dynamic_plugins() -> bool:
@@ -46,17 +49,7 @@ def using_dynamic_plugins() -> bool:
     return True
 
 
-def register_plugin(name: str, device_plugin: DevicePlugin) -> None:
-    """Register a plug-in.
-
-    Raises:
-        NotAvailable: always, with how it is done here.
-    """
-    raise NotAvailable(
-        f"register_plugin({name!r}): install the plug-in's JAX package, which announces itself "
-        f"(entry point group jax_plugins), and set PJRT_DEVICE={name}"
-    )
-
-
-def register_installed_plugins() -> None:
-    """Nothing: JAX registers them."""
+register_plugin = absent(
+    "register_plugin: install the plug-in's JAX package, which announces itself (entry point group "
+    "jax_plugins), and set PJRT_DEVICE to its name"
+)

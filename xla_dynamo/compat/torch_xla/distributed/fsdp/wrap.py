@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,45 +12,22 @@ from torch.distributed.fsdp import wrap as _torch
 Policy = Callable[..., bool]
 
 
-def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:
-    """Every submodule."""
-    return True
+def _policy(policy: Policy) -> Policy:
+    """A policy of PyTorch, which calls `unwrapped_params` nonwrapped_numel."""
+
+    @functools.wraps(policy)
+    def choose(
+        module: torch.nn.Module, recurse: bool, unwrapped_params: int, *args: Any, **kwargs: Any
+    ) -> bool:
+        return policy(module, recurse, unwrapped_params, *args, **kwargs)
+
+    return choose
 
 
-def lambda_auto_wrap_policy(
-    module: torch.nn.Module,
-    recurse: bool,
-    unwrapped_params: int,
-    lambda_fn: Callable[[torch.nn.Module], bool],
-) -> bool:
-    """Submodules of which `lambda_fn` is true."""
-    return _torch.lambda_auto_wrap_policy(module, recurse, unwrapped_params, lambda_fn)
-
-
-def transformer_auto_wrap_policy(
-    module: torch.nn.Module,
-    recurse: bool,
-    unwrapped_params: int,
-    transformer_layer_cls: Set[type[torch.nn.Module]],
-) -> bool:
-    """Submodules of these classes."""
-    return _torch.transformer_auto_wrap_policy(
-        module, recurse, unwrapped_params, set(transformer_layer_cls)
-    )
-
-
-def size_based_auto_wrap_policy(
-    module: torch.nn.Module,
-    recurse: bool,
-    unwrapped_params: int,
-    min_num_params: int = 100_000_000,
-    force_leaf_modules: set[type[torch.nn.Module]] | None = None,
-    exclude_wrap_modules: set[type[torch.nn.Module]] | None = None,
-) -> bool:
-    """Submodules with at least `min_num_params` parameters that no smaller one wraps."""
-    return _torch.size_based_auto_wrap_policy(
-        module, recurse, unwrapped_params, min_num_params, force_leaf_modules, exclude_wrap_modules
-    )
+always_wrap_policy = _torch.always_wrap_policy
+lambda_auto_wrap_policy = _policy(_torch.lambda_auto_wrap_policy)
+transformer_auto_wrap_policy = _policy(_torch.transformer_auto_wrap_policy)
+size_based_auto_wrap_policy = _policy(_torch.size_based_auto_wrap_policy)
 
 
 def recursive_wrap(

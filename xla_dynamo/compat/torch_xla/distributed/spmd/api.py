@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.errors import NotAvailable
-
+from ..._absent import absent
 from .xla_sharding import Mesh, mark_sharding
 
 
@@ -57,12 +56,4 @@ def xla_distribute_module(
     return module
 
 
-def auto_policy(mod_name: str, mod: torch.nn.Module, mesh: Any) -> None:
-    """Sharding that the compiler chooses.
-
-    Raises:
-        NotAvailable: always.
-    """
-    raise NotAvailable(
-        "auto sharding is not supported: pass a partition_fn to xla_distribute_module"
-    )
+auto_policy = absent("auto sharding is not supported: pass a partition_fn to xla_distribute_module")
