@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
+from xla_dynamo.backend.graph import memory_layout
 from xla_dynamo.compat.values.functionalization import transformed, view_names
 from xla_dynamo.compat.values.torch_private import is_functional, same_view, view_of
 
@@ -33,7 +34,7 @@ def register_as_strided(library: torch.library.Library) -> None:
         if not is_functional(tensor):
             return redispatch(aten.as_strided.default, (tensor, size, stride, storage_offset), {})
         base = _dense_base(tensor)
-        order = _memory_order(base)
+        order = memory_layout.physical_order(base)
         offset = storage_offset
         if offset is None:
             offset = 0 if base is tensor else _offset_in(tensor, base)
@@ -55,7 +56,7 @@ def register_as_strided(library: torch.library.Library) -> None:
         op = aten.as_strided_scatter.default
         if not is_functional(tensor):
             return redispatch(op, (tensor, source, size, stride, storage_offset), {})
-        if any(n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride(), strict=True)):
+        if memory_layout.repeats_elements(tensor.shape, tensor.stride()):
             tensor = tensor.contiguous()  # eager writes to a dense copy
         base = _dense_base(tensor)
         begin = 0 if base is tensor else _offset_in(tensor, base)
@@ -63,7 +64,7 @@ def register_as_strided(library: torch.library.Library) -> None:
         _check(base, size, stride, offset)
         if spans_base(tensor):
             return redispatch(op, (tensor, source, size, stride, offset), {})
-        order = _memory_order(base)
+        order = memory_layout.physical_order(base)
         memory = (base if order is None else base.permute(order)).reshape(-1)
         written = redispatch(op, (memory, source, size, stride, offset), {})
         return written.as_strided(tensor.shape, tensor.stride(), begin).clone()
@@ -95,14 +96,6 @@ def _dense_base(tensor: torch.Tensor) -> torch.Tensor:
         "as_strided: the base of this view on an xla device is unknown after .detach(), .data, "
         ".requires_grad_() or .view(dtype) of a part of a tensor; index the tensor instead"
     )
-
-
-def _memory_order(base: torch.Tensor) -> list[int] | None:
-    """The permutation that makes a dense tensor row-major; None if it is."""
-    if base.is_contiguous():
-        return None
-    strides = base.stride()
-    return sorted(range(base.dim()), key=lambda dim: -strides[dim])
 
 
 # Views of all elements in their order, by the start of their names.
@@ -159,7 +152,7 @@ def _check(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offse
     """Raise eager's error for addresses beyond the tensor's memory."""
     if 0 in size:
         return
-    end = offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    end = offset + memory_layout.extent(size, stride)
     if end > base.numel():
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and "

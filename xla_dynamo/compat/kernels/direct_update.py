@@ -6,7 +6,7 @@ its results as their values. In-place ops and out= share this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from xla_dynamo.compat.recording import shape_inference
 from xla_dynamo.compat.values import torch_private
 from xla_dynamo.compat.values.op_table import Op
-from xla_dynamo.compat.values.values import Leaf, Value
+from xla_dynamo.compat.values.values import Leaf, Meta, Value, restrided
 
 from . import inplace_views
 from .overlapping_writes import loses_writes, share_memory
@@ -25,49 +25,81 @@ _sync = torch_private.sync
 _commit = torch_private.commit
 
 
-class Unfit(Exception):
+class _Unfit(Exception):
     """An argument that cannot be handled without autograd and functionalization."""
 
 
-def leaf_of(tensor: Any, grad: bool) -> Leaf:
+def update(
+    op: Op,
+    targets: Sequence[torch.Tensor],
+    args: Any,
+    kwargs: Any,
+    fits: Callable[[Meta, Meta], bool],
+) -> bool:
+    """Record an op whose results become the values of `targets`; False: it must go the usual way.
+
+    fits: whether a result of the first meta may be the value of a tensor of the second.
+    """
+    grad = torch.is_grad_enabled()
+    try:
+        leaves = [_leaf_of(target, grad) for target in targets]
+        listed = targets is args[0]
+        written, known = (targets, leaves) if listed else (targets[0], leaves[0])
+        given = [known if each is written else _argument(each, grad) for each in args]
+        named = {name: _argument(value, grad) for name, value in kwargs.items()} if kwargs else {}
+    except _Unfit:
+        return False
+    values = _compute(op, targets, leaves, given, named)
+    if values is None:
+        return False
+    for value, leaf in zip(values, leaves, strict=True):
+        own = leaf.value.meta
+        if value.meta is not own and not fits(value.meta, own):
+            return False
+    for target, leaf, value in zip(targets, leaves, values, strict=True):
+        leaf.value = restrided(value, leaf.value.meta)
+        _commit(target)  # views of the same memory follow
+        _sync(target)
+    torch_private.mark_written(targets)
+    return True
+
+
+def _leaf_of(tensor: Any, grad: bool) -> Leaf:
     """The leaf of a tensor of the device.
 
     Raises:
-        Unfit: it is none, or `grad` and it is differentiated.
+        _Unfit: it is none, or `grad` and it is differentiated.
     """
     if (grad and tensor.requires_grad) or not _is_functional(tensor):
-        raise Unfit
+        raise _Unfit
     _sync(tensor)
     leaf = _unfunctional(tensor)
     if type(leaf) is not Leaf:
-        raise Unfit
+        raise _Unfit
     return leaf
 
 
-def argument(given: Any, grad: bool) -> Any:
+def _argument(given: Any, grad: bool) -> Any:
     """An argument of an op, with leaves for tensors of the device.
 
     Raises:
-        Unfit: as `leaf_of`; a tensor of another device has more than one number.
+        _Unfit: as `_leaf_of`; a tensor of another device has more than one number.
     """
     if isinstance(given, torch.Tensor):
         if not _is_functional(given):
             if given.dim() == 0 and type(given) is torch.Tensor and given.device.type == "cpu":
                 return given
-            raise Unfit
-        return leaf_of(given, grad)
+            raise _Unfit
+        return _leaf_of(given, grad)
     if type(given) is list:
-        return [argument(item, grad) for item in given]
+        return [_argument(item, grad) for item in given]
     return given
 
 
-def compute(
+def _compute(
     op: Op, targets: Sequence[torch.Tensor], leaves: list[Leaf], args: Any, kwargs: Any
 ) -> Sequence[Value] | None:
-    """Record an op whose results go to `leaves`, those of `targets`; None if it may not be stored.
-
-    args, kwargs: of `argument`.
-    """
+    """The results of an op that go to `targets`; None if they may not be stored directly."""
     if not leaves:
         return None
     inplace_views.refuse_write(op.func, targets)
@@ -76,20 +108,9 @@ def compute(
     if len(leaves) > 1 and share_memory(targets):
         return None
     trace = leaves[0].value.home
-    for leaf in leaves:  # every other mix of devices is an error that the usual way explains
-        if leaf.value.home is not trace:
-            return None
+    if any(leaf.value.home is not trace for leaf in leaves):  # an error: the usual way explains it
+        return None
     made: Any = trace.record_values(op, args, kwargs)
     if made is shape_inference.EAGER:
         return None
     return [made] if type(made) is Value else made
-
-
-def store(targets: Sequence[torch.Tensor], leaves: list[Leaf], values: Sequence[Value]) -> None:
-    """Let tensors, whose leaves are given, have values of their shapes and dtypes."""
-    for target, leaf, value in zip(targets, leaves, values, strict=True):
-        own = leaf.value.meta
-        leaf.value = value if value.meta is own else value.home.restride(value, own)
-        _commit(target)  # views of the same memory follow
-        _sync(target)
-    torch_private.mark_written(targets)

@@ -9,7 +9,7 @@ result has the tensor's own shape and dtype; every other call is redispatched.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,47 +17,19 @@ import torch
 from xla_dynamo.backend.decompositions.foreach import FOREACH
 from xla_dynamo.backend.lowering import operands
 from xla_dynamo.compat.values.fork_safe import fork_safe
-from xla_dynamo.compat.values.op_table import Op, op_of
+from xla_dynamo.compat.values.op_table import op_of
 from xla_dynamo.compat.values.values import Meta
 
-from .direct_update import Unfit, argument, compute, leaf_of, store
+from .direct_update import update
 from .inplace_replacements import REPLACED, register_inplace_replacements
-from .overlapping_writes import (
-    inplace_kernel,
-    register_overlapping_writes,
-)
+from .overlapping_writes import inplace_kernel, register_overlapping_writes
 
 aten = torch.ops.aten
 
-_NAMES = [
-    "abs",
-    "add",
-    "addcdiv",
-    "addcmul",
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "div",
-    "exp",
-    "fill",
-    "floor",
-    "lerp",
-    "log",
-    "masked_fill",
-    "mul",
-    "neg",
-    "pow",
-    "reciprocal",
-    "relu",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "sqrt",
-    "sub",
-    "tanh",
-    "zero",
-]
+_NAMES = (
+    "abs add addcdiv addcmul clamp clamp_max clamp_min div exp fill floor lerp log masked_fill mul "
+    "neg pow reciprocal relu round rsqrt sigmoid sign sqrt sub tanh zero"
+)
 
 # In-place ops whose functional form has another overload name.
 _OTHER_NAMES = {
@@ -114,75 +86,46 @@ enter_transform, leave_transform = _withdrawn.enter, _withdrawn.leave
 def register_inplace(library: torch.library.Library) -> None:
     """Register the kernels for dispatch key AutogradXLA."""
     known: set[str] = set()
-    for name in _NAMES:
-        packet = getattr(aten, f"{name}_")
-        for overload in packet.overloads():
-            inplace = getattr(packet, overload)
-            functional = _OTHER_NAMES.get(inplace, getattr(getattr(aten, name), overload, None))
-            if functional is not None and overload != "t":
-                known.add(_register(library, inplace, functional, _update_tensor))
-    for functional in FOREACH:
-        name = functional._schema.name.removeprefix("aten::")
-        packet = getattr(aten, f"{name}_", None)
-        op = getattr(packet, functional._overloadname, None)
-        if op is not None:
-            known.add(_register(library, op, functional, _update_list))
+    for op, functional in _pairs():
+        full = op.name().removeprefix("aten::")
+        known.add(full)
+        if op in _TAKE_NUMBERS:
+            _withdrawn.kernels.append((full, _kernel(op, functional)))
+        else:
+            library.impl(full, _kernel(op, functional))
     _withdrawn.register()
     register_inplace_replacements(library)
     register_overlapping_writes(library, known | REPLACED)
 
 
-def _register(
-    library: torch.library.Library,
-    op: Any,
-    functional: Any,
-    update: Any,
-) -> str:
+def _pairs() -> Iterator[tuple[Any, Any]]:
+    """In-place ops, each with the op that gives its result."""
+    for name in _NAMES.split():
+        packet = getattr(aten, f"{name}_")
+        for overload in packet.overloads():
+            op = getattr(packet, overload)
+            functional = _OTHER_NAMES.get(op, getattr(getattr(aten, name), overload, None))
+            if functional is not None and overload != "t":
+                yield op, functional
+    for functional in FOREACH:
+        packet = getattr(aten, f"{functional._schema.name.removeprefix('aten::')}_", None)
+        op = getattr(packet, functional._overloadname, None)
+        if op is not None:
+            yield op, functional
+
+
+def _kernel(op: Any, functional: Any) -> Callable[..., Any]:
     recorded = op_of(functional)
     returns = len(op._schema.returns) > 0
+    listed = functional in FOREACH
     otherwise = inplace_kernel(op)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if update(recorded, args, kwargs):
+        if update(recorded, args[0] if listed else args[:1], args, kwargs, _fits):
             return args[0] if returns else None
         return otherwise(*args, **kwargs)
 
-    full = op.name().removeprefix("aten::")
-    if op in _TAKE_NUMBERS:
-        _withdrawn.kernels.append((full, kernel))
-    else:
-        library.impl(full, kernel)
-    return full
-
-
-def _update_tensor(op: Op, args: Any, kwargs: Any) -> bool:
-    """Update `args[0]` by one op; False if it has to go the usual way."""
-    return _update(op, (args[0],), args, kwargs)
-
-
-def _update_list(op: Op, args: Any, kwargs: Any) -> bool:
-    """Update each tensor of the list `args[0]`."""
-    return _update(op, args[0], args, kwargs)
-
-
-def _update(op: Op, targets: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
-    try:
-        grad = torch.is_grad_enabled()
-        leaves = [leaf_of(target, grad) for target in targets]
-        listed = type(args[0]) is list
-        inside = [leaves if listed else leaves[0], *[argument(a, grad) for a in args[1:]]]
-        named = {name: argument(value, grad) for name, value in kwargs.items()} if kwargs else {}
-    except Unfit:
-        return False
-    values = compute(op, targets, leaves, inside, named)
-    if values is None:
-        return False
-    for value, leaf in zip(values, leaves, strict=True):
-        own = leaf.value.meta
-        if value.meta is not own and not _fits(value.meta, own):
-            return False
-    store(targets, leaves, values)
-    return True
+    return kernel
 
 
 def _fits(result: Meta, own: Meta) -> bool:

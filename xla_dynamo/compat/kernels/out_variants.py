@@ -17,9 +17,10 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.backend.lowering import operands
 from xla_dynamo.compat.values import functionalization, torch_private
 from xla_dynamo.compat.values.describe import two_devices
-from xla_dynamo.compat.values.op_table import Op, op_of
+from xla_dynamo.compat.values.op_table import op_of
+from xla_dynamo.compat.values.values import Meta
 
-from .direct_update import Unfit, argument, compute, leaf_of, store
+from .direct_update import update
 from .redispatch import redispatch
 
 # Ops that compute in the dtype of out=, if no other is given.
@@ -67,11 +68,8 @@ def _factory(op: Any, functional: Any) -> Callable[..., Any]:
     row = op._schema.name.removeprefix("aten::") in _ROWS
 
     def kernel(*args: Any, out: torch.Tensor) -> torch.Tensor:
-        if (
-            not torch_private.is_functional(out)
-            or functionalization.transformed()
-            or out.requires_grad
-        ):
+        own = torch_private.is_functional(out) and not functionalization.transformed()
+        if not own or out.requires_grad:
             return redispatch(op, args, {"out": out})
         result = functional(*args, dtype=out.dtype, device=out.device)
         _write(result.view(out.shape) if row and result.numel() == out.numel() else result, out)
@@ -88,7 +86,8 @@ def _kernel(op: Any, functional: Any) -> Callable[..., Any]:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         outs = [kwargs[name] for name in names]
-        if simple and _stored(recorded, outs[0], args, kwargs):
+        rest = {name: value for name, value in kwargs.items() if name not in names}
+        if simple and update(recorded, outs, args, rest, _fits):
             return outs[0]
         tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         own = all(map(torch_private.is_functional, outs)) and not functionalization.transformed()
@@ -96,7 +95,6 @@ def _kernel(op: Any, functional: Any) -> Callable[..., Any]:
             raise _two_devices(*tensors)
         if not own or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
             return redispatch(op, args, kwargs)  # raises, if there are gradients
-        rest = {name: value for name, value in kwargs.items() if name not in names}
         results = _results(functional, args, rest)
         if any(made.device != out.device for made, out in zip(results, outs, strict=True)):
             raise _two_devices(*results, *outs)
@@ -112,23 +110,8 @@ def _kernel(op: Any, functional: Any) -> Callable[..., Any]:
     return kernel
 
 
-def _stored(op: Op, out: torch.Tensor, args: Any, kwargs: Any) -> bool:
-    """Whether `out` has the result now, by the short way; it has to have its shape and dtype."""
-    try:
-        grad = torch.is_grad_enabled()
-        leaf = leaf_of(out, grad)
-        given = [argument(each, grad) for each in args]
-        named = {k: argument(each, grad) for k, each in kwargs.items() if each is not out}
-    except Unfit:
-        return False
-    values = compute(op, (out,), [leaf], given, named)
-    if values is None:
-        return False
-    result, own = values[0].meta, leaf.value.meta
-    if result is not own and (result.shape != own.shape or result.dtype is not own.dtype):
-        return False
-    store((out,), [leaf], values)
-    return True
+def _fits(result: Meta, own: Meta) -> bool:
+    return result.shape == own.shape and result.dtype is own.dtype
 
 
 def _results(functional: Any, args: Any, kwargs: Any) -> Sequence[torch.Tensor]:

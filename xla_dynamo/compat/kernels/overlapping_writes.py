@@ -94,47 +94,39 @@ def _writes(op: Any) -> bool:
     return not renames and first.alias_info is not None and first.alias_info.is_write
 
 
-def _refuse_dtypes(op: Any, target: torch.Tensor, args: Any, kwargs: Any) -> None:
-    """Raise eager's error for a result that its target's dtype cannot hold."""
-    reason = operands.refusal(op, (target, *args), kwargs)
-    if reason is not None:
-        raise RuntimeError(reason)
-
-
 def inplace_kernel(op: Any) -> Callable[..., Any]:
     """The kernel of an in-place op that PyTorch runs, on the memory that its target shares."""
-    plain: Callable[..., Any] | None = (
-        None  # made when it is first needed: most of these ops never run
-    )
     first, *others = op._schema.arguments
     tensors = [i for i, other in enumerate(others) if isinstance(other.type, torch.TensorType)]
 
     def one(target: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        nonlocal plain
         if not torch_private.is_functional(target):
             return redispatch(op, (target, *args), kwargs)
         inplace_views.refuse_write(op, [target], args)
         if not target.is_floating_point():
-            _refuse_dtypes(op, target, args, kwargs)
-        ordinary = torch_private.is_base(target) and not functionalization.transformed()
-        if ordinary and all(isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)):
-            plain = plain or on_device(op)
-            strides = target.stride()
-            plain(target, *args, **kwargs)
-            if target.stride() != strides:
-                values.restride(target, strides)
-            return target
-        if op is torch.ops.aten.copy_.default and args[0] is target:
-            return target  # eager copies nothing, and does not look at the memory
-        shared = shared_memory(op, target)
-        if shared is None:
-            strides = target.stride()
-            result = redispatch(op, (target, *args), kwargs)
-            if target.stride() != strides and not functionalization.transformed():
-                values.restride(target, strides)
-            return result
-        redispatch(op, (shared, *args), kwargs)
-        torch_private.sync(target)
+            reason = operands.refusal(op, (target, *args), kwargs)
+            if reason is not None:
+                raise RuntimeError(reason)
+        transformed = functionalization.transformed()
+        ordinary = torch_private.is_base(target) and not transformed
+        plain = ordinary and all(
+            isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)
+        )
+        if not plain:
+            if op is torch.ops.aten.copy_.default and args[0] is target:
+                return target  # eager copies nothing, and does not look at the memory
+            shared = shared_memory(op, target)
+            if shared is not None:
+                redispatch(op, (shared, *args), kwargs)
+                torch_private.sync(target)
+                return target
+        strides = target.stride()
+        if plain:
+            on_device(op)(target, *args, **kwargs)
+        else:
+            redispatch(op, (target, *args), kwargs)
+        if target.stride() != strides and not transformed:
+            values.restride(target, strides)
         return target
 
     def many(targets: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:

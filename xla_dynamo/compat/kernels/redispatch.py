@@ -42,6 +42,7 @@ def redispatch(op: Any, args: Any, kwargs: Any) -> Any:
     return op.redispatch(_keys(op, Key.Functionalize if on_device else Key.Python), *args, **kwargs)
 
 
+@functools.cache
 def on_device(op: Any) -> Callable[..., Any]:
     """`op` as a function that does what `redispatch` does, at once.
 

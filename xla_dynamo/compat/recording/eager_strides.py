@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.decompositions import eager_layout
+from xla_dynamo.backend.graph import memory_layout
 from xla_dynamo.compat.values.op_table import Op
 from xla_dynamo.compat.values.values import Leaf, Meta, blank, meta_of
 
@@ -101,6 +102,6 @@ def _filled(number: int, argument: Any) -> Any:
     of = argument.value.meta
     made = torch.zeros(of.shape, dtype=of.dtype)  # memory that is not touched, if there is as much
     if of.strides is not None and 0 not in of.shape:
-        reach = sum((n - 1) * step for n, step in zip(of.shape, of.strides, strict=True))
-        made = torch.zeros(1 + reach, dtype=of.dtype).as_strided(of.shape, of.strides)
+        reach = memory_layout.extent(of.shape, of.strides)
+        made = torch.zeros(reach, dtype=of.dtype).as_strided(of.shape, of.strides)
     return made.fill_(number) if number else made

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
-from xla_dynamo.compat.values import torch_private
 from xla_dynamo.compat.values.describe import two_devices
 from xla_dynamo.compat.values.fork_safe import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
@@ -45,13 +44,11 @@ from xla_dynamo.compat.values.values import (
     leaf,
     meta,
     result,
-    results,
 )
 
 from . import seeds, shape_inference
 from .revive_overwritten import without_failed
 
-_wrapper = torch_private.wrapper_subclass
 _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
@@ -104,48 +101,14 @@ class Trace:
             ForeignTensor: an argument is a CPU tensor with dimensions.
             What eager PyTorch raises for such arguments. In both cases the trace is as before.
         """
-        with self.lock:
-            try:
-                outputs = self._advance(op, args, kwargs)
-                if type(outputs) is Meta:
-                    values = self.values
-                    value = Value(outputs, self, result(len(values)), self.stamp)
-                    values.append(value)
-                    shape, dtype, strides = outputs.shape, outputs.dtype, outputs.strides
-                    made = _wrapper(Leaf, shape, strides, dtype=dtype, device=self.device)
-                    made.value = value
-                    return made
-                return outputs if outputs is shape_inference.EAGER else self._leaves(outputs)
-            except ForeignTensor:  # an everyday answer, and the trace is as before
-                raise
-            except BaseException as error:
-                self._repair()
-                args = without_failed(op.func, args) if isinstance(error, Exception) else None
-                if args is None:
-                    raise
-            return self.record(op, args, kwargs)
+        return _leaves(self.record_values(op, args, kwargs))
 
     def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
-        """Like `record`, for an op that gives one tensor or a list of them: without leaves."""
+        """Like `record`, with values in the place of leaves."""
         with self.lock:
             try:
                 outputs = self._advance(op, args, kwargs)
-                if outputs is shape_inference.EAGER:
-                    return outputs
-                stamp, values = self.stamp, self.values
-                if type(outputs) is Meta:
-                    value = Value(outputs, self, result(len(values)), stamp)
-                    values.append(value)
-                    return value
-                first = len(values)
-                result(first + len(outputs))
-                refs = results[first : first + len(outputs)]
-                made = [
-                    Value(output, self, ref, stamp)
-                    for output, ref in zip(outputs, refs, strict=True)
-                ]
-                values.extend(made)
-                return made
+                return outputs if outputs is shape_inference.EAGER else self._values(outputs)
             except ForeignTensor:  # an everyday answer, and the trace is as before
                 raise
             except BaseException as error:
@@ -154,6 +117,15 @@ class Trace:
                 if args is None:
                     raise
             return self.record_values(op, args, kwargs)
+
+    def _values(self, outputs: Outputs) -> Any:
+        """New values of this trace, in the structure of an op's results."""
+        if type(outputs) is Meta:
+            values = self.values
+            value = Value(outputs, self, result(len(values)), self.stamp)
+            values.append(value)
+            return value
+        return outputs if outputs is None else type(outputs)([self._values(o) for o in outputs])
 
     def _repair(self) -> None:
         """Make the lists agree with the path again: Ctrl-C may have come between two lines."""
@@ -357,14 +329,11 @@ class Trace:
 
         return tuple([signature_of(item) for item in key])
 
-    def _leaves(self, outputs: Outputs) -> Any:
-        if outputs is None:
-            return None
-        if type(outputs) is Meta:
-            value = Value(outputs, self, result(len(self.values)), self.stamp)
-            self.values.append(value)
-            return leaf(value)
-        return type(outputs)([self._leaves(output) for output in outputs])
+
+def _leaves(made: Any) -> Any:
+    if type(made) is Value:
+        return leaf(made)
+    return type(made)(map(_leaves, made)) if isinstance(made, (list, tuple)) else made
 
 
 def _restriding(value: Value, wanted: Meta) -> tuple[Any, ...]:
