@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -70,7 +71,7 @@ def install() -> None:
     if asked.graphs:
         sync.on_launch.append(functools.partial(_save_graph, asked))
     if asked.metrics:
-        step_barrier.after_step(functools.partial(write_metrics, asked.metrics, Steps()))
+        step_barrier.after_step(functools.partial(write_metrics, asked.metrics, itertools.count()))
 
 
 def write(target: str | None, text: str) -> None:
@@ -82,20 +83,9 @@ def write(target: str | None, text: str) -> None:
             file.write(text)
 
 
-class Steps:
-    """Numbers of steps from 0."""
-
-    def __init__(self) -> None:
-        self._next = -1
-
-    def __call__(self) -> int:
-        self._next += 1
-        return self._next
-
-
-def write_metrics(target: str, step: Steps) -> None:
+def write_metrics(target: str, steps: Iterator[int]) -> None:
     """Append the metrics report of the next step to a file, stderr or stdout."""
-    write(target, f"[MetricsData; step={step()}]\n{metrics_report.metrics_report()}\n")
+    write(target, f"[MetricsData; step={next(steps)}]\n{metrics_report.metrics_report()}\n")
 
 
 def _block(title: str, lines: Sequence[str]) -> str:

@@ -19,21 +19,19 @@ from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.execution import sync, trace_to_fx
 from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.compat.recording.trace import Trace, trace_of
-from xla_dynamo.compat.values.values import Ref, Value, value_of
+from xla_dynamo.compat.values.values import Ref, value_of
 
-from .ir import ir_debug, nodes, print_dot, print_nodes, shape, shapes
+from .ir import IrNode, ir_debug, nodes, print_dot, print_nodes, shape, shapes
 
 
 def text(tensors: Sequence[torch.Tensor]) -> str:
     """The IR of what is pending for `tensors`, as `_XLAC._get_xla_tensors_text` gives it."""
-    trace, wanted = _pending(tensors)
-    return print_nodes(nodes(trace, wanted)) if trace else "IR {\n}\n"
+    return print_nodes(_nodes(tensors))
 
 
 def dot(tensors: Sequence[torch.Tensor]) -> str:
     """The same as a graph for Graphviz."""
-    trace, wanted = _pending(tensors)
-    return print_dot(nodes(trace, wanted)) if trace else "digraph G {\n}\n"
+    return print_dot(_nodes(tensors))
 
 
 def stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
@@ -42,7 +40,7 @@ def stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
     Raises:
         UnsupportedOp, CompileError: an op has no lowering to XLA.
     """
-    trace, wanted = _everything() if tensors is None else _pending(tensors)
+    trace, wanted = _pending(tensors)
     if trace is None or not wanted:
         return ""
     lowered, name = _lowered(trace, wanted)
@@ -52,7 +50,7 @@ def stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
 
 def stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
     """`stablehlo` as MLIR bytecode."""
-    trace, wanted = _everything() if tensors is None else _pending(tensors)
+    trace, wanted = _pending(tensors)
     if trace is None or not wanted:
         return b""
     data = io.BytesIO()
@@ -102,7 +100,7 @@ def debug_info(tensor: torch.Tensor) -> str:
         f"Device: {devices.real(value.home.device)}",
         f"XLA Shape: {shape(value.meta).split('{')[0]}",
         "ShardingSpec: None",
-        f"IR: {_ir_of(tensor, value)}",
+        f"IR: {_ir_of(tensor)}",
     ]
     if value.array is None:
         lines.append("XLAData: None")
@@ -113,16 +111,26 @@ def debug_info(tensor: torch.Tensor) -> str:
     return "\n".join([*lines, "Tensor on host: None", "}", ""])
 
 
-def _ir_of(tensor: torch.Tensor, value: Value) -> str:
-    trace, wanted = _pending([tensor])
-    if value.array is not None or trace is None:
-        return "None"
-    node = nodes(trace, wanted)[-1]
-    return f"[] {node.op}, xla_shape={shapes(node)}, dynamic_dims: ()"
+def _ir_of(tensor: torch.Tensor) -> str:
+    found = _nodes([tensor])
+    return (
+        f"[] {found[-1].op}, xla_shape={shapes(found[-1])}, dynamic_dims: ()" if found else "None"
+    )
 
 
-def _pending(tensors: Sequence[torch.Tensor]) -> tuple[Trace | None, list[int]]:
-    """The trace of the tensors and which of its values they are; those computed are left out."""
+def _nodes(tensors: Sequence[torch.Tensor]) -> list[IrNode]:
+    trace, wanted = _pending(tensors)
+    return nodes(trace, wanted) if trace else []
+
+
+def _pending(tensors: Sequence[torch.Tensor] | None) -> tuple[Trace | None, list[int]]:
+    """The trace of the tensors and which of its values they are; those computed are left out.
+
+    None: all pending values of the thread's device that somebody holds.
+    """
+    if tensors is None:
+        trace = pending.trace(devices.default())
+        return trace, list(sync.alive(trace))
     values = [value for value in map(value_of, tensors) if value.array is None]
     for value in values:
         if value.stamp is not value.home.stamp:
@@ -133,12 +141,6 @@ def _pending(tensors: Sequence[torch.Tensor]) -> tuple[Trace | None, list[int]]:
     return trace, [
         value.ref.index for value in values if value.home is trace and type(value.ref) is Ref
     ]
-
-
-def _everything() -> tuple[Trace | None, list[int]]:
-    """All pending values of the thread's device that somebody holds."""
-    trace = pending.trace(devices.default())
-    return trace, list(sync.alive(trace))
 
 
 def _lowered(trace: Trace, wanted: Sequence[int]) -> tuple[Lowered, str]:

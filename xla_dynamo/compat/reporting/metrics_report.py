@@ -12,24 +12,13 @@ import functools
 import gc
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from xla_dynamo.compat.recording import metrics, pending
 from xla_dynamo.compat.recording.op_counts import count_ops
 from xla_dynamo.compat.values.format_units import show_bytes, show_time
 from xla_dynamo.compat.values.values import Value
 
-_RUNTIME_METRICS = frozenset(
-    {
-        "CompileTime",
-        "ExecuteTime",
-        "ExecuteReplicatedTime",
-        "InboundData",
-        "OutboundData",
-        "TransferFromDeviceTime",
-        "TransferToDeviceTime",
-    }
-)
 _RUNTIME_COUNTERS = re.compile(
     r"CreateCompileHandles|CreateDataHandles|DestroyDataHandles|MarkStep|(?!xla::|torch::)\w+::.*"
 )
@@ -64,6 +53,7 @@ _SHORT_METRICS = (
     "TransferToDeviceTime",
     "TransferFromDeviceTime",
 )
+_RUNTIME_METRICS = frozenset({*_SHORT_METRICS, "InboundData", "OutboundData"})
 _PERCENTILES = "0.01:0.05:0.1:0.2:0.5:0.8:0.9:0.95:0.99"
 # Ops that were pending when the counters were cleared; they are launched later.
 _before: collections.Counter[str] = collections.Counter()
@@ -71,7 +61,7 @@ _before: collections.Counter[str] = collections.Counter()
 
 def metrics_report() -> str:
     """Every metric and counter, as torch_xla prints them."""
-    return _text(metric_names(), _values(_all_counters()))
+    return _text(metric_names(), _counted() | _derived())
 
 
 def short_metrics_report(
@@ -80,9 +70,8 @@ def short_metrics_report(
     """The named counters and metrics (default: those that matter most) and every fallback."""
     chosen = set(counter_names) if counter_names else set(_SHORT_COUNTERS)
     shown = list(metric_names) if metric_names else _SHORT_METRICS
-    wanted = {name: value for name, value in _values(_all_counters()).items() if name in chosen} | {
-        name: value for name, value in metrics.counters.items() if _is_fallback(name)
-    }
+    counted = _counted() | _derived()
+    wanted = {name: counted[name] for name in counted if name in chosen or _is_fallback(name)}
     metrics.settle()
     return _text([name for name in shown if name in metrics.metrics], wanted)
 
@@ -108,19 +97,19 @@ def metric_data(name: str) -> tuple[int, float, tuple[tuple[float, float], ...]]
 
 def counter_names() -> list[str]:
     """The counters that have counted."""
-    return _ordered(_all_counters())
+    counted = _counted()
+    return _ordered([*counted, *(_DERIVED if "CreateXlaTensor" in counted else ())])
 
 
 def counter_value(name: str) -> int | None:
     """The value of a counter, or None if it has not counted."""
     name = _COUNTER_NAMES.get(name, name)
-    with metrics.lock:
-        plain = metrics.counters.get(name)
     if name in _DERIVED:
-        return _DERIVED[name]()
-    if not name.startswith("xla::"):
-        return plain
-    return _all_counters().get(name)  # type: ignore[return-value]
+        return _derived().get(name)
+    if name.startswith("xla::"):
+        return _counted().get(name)
+    with metrics.lock:
+        return metrics.counters.get(name)
 
 
 def clear_metrics() -> None:
@@ -160,47 +149,30 @@ def _is_fallback(name: str) -> bool:
 
 
 # Counters that cost something to know: computed when they are shown.
-def _tensors_gone() -> int | None:
-    made = metrics.counters["CreateXlaTensor"]
-    return max(made - sum(1 for _ in _alive()), 0) or None
+_DERIVED = ("DestroyXlaTensor", "DestroyDataHandles")
 
 
-def _handles_gone() -> int | None:
-    made = metrics.counters["CreateDataHandles"]
-    return max(made - sum(1 for value in _alive() if value.array is not None), 0) or None
+def _derived() -> dict[str, int]:
+    """Tensors and arrays that are no more."""
+    alive = [found for found in gc.get_objects() if type(found) is Value]
+    gone = (
+        metrics.counters["CreateXlaTensor"] - len(alive),
+        metrics.counters["CreateDataHandles"] - sum(value.array is not None for value in alive),
+    )
+    return {name: value for name, value in zip(_DERIVED, gone, strict=True) if value > 0}
 
 
-def _alive() -> Iterable[Value]:
-    return (found for found in gc.get_objects() if type(found) is Value)
-
-
-_DERIVED: dict[str, Callable[[], int | None]] = {
-    "DestroyXlaTensor": _tensors_gone,
-    "DestroyDataHandles": _handles_gone,
-}
-
-
-def _all_counters() -> dict[str, int | None]:
-    """Every counter by name; those in _DERIVED are None."""
+def _counted() -> dict[str, int]:
+    """Every other counter."""
     with metrics.lock:
         counted = collections.Counter(metrics.counters)
         counted.update(count_ops(metrics.launches))
         counted.update(_pending())
         counted.subtract(_before)
-    found: dict[str, int | None] = {name: value for name, value in counted.items() if value > 0}
-    if "CreateXlaTensor" in found:
-        found.update(dict.fromkeys(_DERIVED))
-    return found
+    return {name: value for name, value in counted.items() if value > 0}
 
 
-def _values(counted: Mapping[str, int | None]) -> dict[str, int]:
-    computed = {
-        name: _DERIVED[name]() if value is None else value for name, value in counted.items()
-    }
-    return {name: value for name, value in computed.items() if value is not None}
-
-
-def _ordered(counted: Collection[str]) -> list[str]:
+def _ordered(counted: Iterable[str]) -> list[str]:
     return sorted(sorted(counted), key=lambda name: bool(_RUNTIME_COUNTERS.fullmatch(name)))
 
 

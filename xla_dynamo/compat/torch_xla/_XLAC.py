@@ -5,6 +5,7 @@ Also importable as `_XLAC`. Devices are strings here: "xla:0", or "CPU:0" for th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,17 +47,14 @@ def __getattr__(name: str) -> Any:
 # Devices.
 
 
-def _xla_get_devices() -> list[str]:
-    return [devices.real(device) for device in devices.devices()]
-
-
+_xla_get_devices = xla_model.xla_real_devices
 _xla_get_all_devices = _xla_get_runtime_devices = _xla_get_all_runtime_devices = _xla_get_devices
 _xla_num_devices = _xla_num_global_devices = _xla_num_runtime_devices = devices.count
 _xla_get_device_ordinal = devices.index_of
 
 
 def _xla_real_devices(of: Sequence[devices.Named] = ()) -> list[str]:
-    return [devices.real(device) for device in of or devices.devices()]
+    return xla_model.xla_real_devices(of or None)
 
 
 def _xla_get_default_device() -> str:
@@ -225,26 +223,16 @@ def _set_custom_compile_options(options: dict[str, Any]) -> None:
     sync.set_option("compiler_options", dict(options) or None)
 
 
-def _set_ir_debug(enabled: bool) -> None:
-    settings.set_flag("ir_debug", enabled)
-
-
-def _get_ir_debug() -> bool:
-    return bool(settings.flag("ir_debug"))
-
-
+_set_ir_debug = functools.partial(settings.set_flag, "ir_debug")
+_get_ir_debug = functools.partial(settings.flag, "ir_debug")
 _set_use_eager_mode = eager_mode
 _get_use_eager_mode = is_eager_mode
 _set_allow_execution = settings.allow_launches
 _get_allow_execution = settings.launches_allowed
 
 
-def _set_current_graph_name(name: str) -> None:
-    settings.set_flag("graph_name", name)
-
-
-def _get_current_graph_name() -> str:
-    return settings.flag("graph_name")
+_set_current_graph_name = functools.partial(settings.set_flag, "graph_name")
+_get_current_graph_name = functools.partial(settings.flag, "graph_name")
 
 
 # Text of pending programs.

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import torch
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.jax_versions import enable_x64
 from xla_dynamo.compat.execution import sync
 from xla_dynamo.compat.values import values
 from xla_dynamo.errors import NotAvailable
@@ -27,10 +29,6 @@ def call_jax(
 
     No gradients flow through it.
     """
-    import jax
-
-    from xla_dynamo.backend.jax_versions import enable_x64
-
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     if not tensors:
         raise ValueError("call_jax takes at least one xla tensor")

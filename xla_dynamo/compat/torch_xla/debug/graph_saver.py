@@ -1,4 +1,4 @@
-"""torch_xla.debug.graph_saver: write the pending program of some tensors to a numbered file."""
+"""torch_xla.debug.graph_saver, metrics_saver: pending programs and metrics reports, in files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 
 import torch
 
-from xla_dynamo.compat.reporting import ir_text
+from xla_dynamo.compat.reporting import debugging, ir_text
 
 _FORMATS = {"text": ir_text.text, "dot": ir_text.dot, "hlo": ir_text.hlo}
 _numbers: collections.defaultdict[tuple[int, str], itertools.count[int]] = collections.defaultdict(
     itertools.count
 )
+_steps = itertools.count()
 
 
 def save_tensors_graph(
@@ -34,3 +35,10 @@ def save_tensors_graph(
     number = next(_numbers[thread, name])
     path = Path(save_dir) / f"{name}-{thread}-{number}.{kind}"
     path.write_text(_FORMATS[kind](tensors))
+
+
+def save_metrics(metrics_file: str | None = None) -> None:
+    """Append the report to a file (default: XLA_METRICS_FILE; without it, do nothing)."""
+    target = metrics_file or os.environ.get("XLA_METRICS_FILE")
+    if target:
+        debugging.write_metrics(target, _steps)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
+import jax
+
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.errors import XlaDynamoError
 
@@ -40,8 +42,6 @@ def start_server(port: int, only_on_master: bool = True) -> ProfilerServer:
         RuntimeError: a server runs already, or the port is invalid.
         XlaDynamoError: a libtpu is loaded that this jax cannot profile with.
     """
-    import jax
-
     if not 0 < port < 65_536:
         raise RuntimeError(f"{port} is not a port: 1 to 65535")
     _refuse_other_libtpu()
@@ -56,8 +56,6 @@ def start_server(port: int, only_on_master: bool = True) -> ProfilerServer:
 
 
 def _stop_server(port: int) -> None:
-    import jax
-
     _ports.discard(port)
     jax.profiler.stop_server()
 
@@ -112,8 +110,6 @@ def start_trace(
         RuntimeError: a profile is being taken.
         XlaDynamoError: a libtpu is loaded that this jax cannot profile with.
     """
-    import jax
-
     global _tracing
     with _lock:
         if _tracing:
@@ -145,8 +141,6 @@ def stop_trace() -> None:
     Raises:
         RuntimeError: none was started.
     """
-    import jax
-
     global _tracing
     with _lock:
         if not _tracing:
@@ -158,6 +152,8 @@ def stop_trace() -> None:
 class Trace:
     """A region that profiles show by name: `with Trace("forward"):`; kwargs are shown with it."""
 
+    _annotation: Callable[..., Any] = jax.profiler.TraceAnnotation
+
     def __init__(self, name: str, **kwargs: Any) -> None:
         self.name = name
         self._details = kwargs
@@ -165,7 +161,7 @@ class Trace:
 
     def __enter__(self) -> Trace:
         if _tracing or _ports:
-            self._region = self._annotation()
+            self._region = self._annotation(self.name, **self._details)
             self._region.__enter__()
         return self
 
@@ -174,14 +170,11 @@ class Trace:
             self._region.__exit__(*error)
             self._region = None
 
-    def _annotation(self) -> Any:
-        import jax
-
-        return jax.profiler.TraceAnnotation(self.name, **self._details)
-
 
 class StepTrace(Trace):
     """A region that is a training step: it ends with a barrier. `StepTrace("step", step_num=3)`."""
+
+    _annotation = jax.profiler.StepTraceAnnotation
 
     def __enter__(self) -> Trace:
         set_tracer_marked_step(True)
@@ -192,11 +185,6 @@ class StepTrace(Trace):
             step_barrier.mark_step()
         finally:
             super().__exit__(*error)
-
-    def _annotation(self) -> Any:
-        import jax
-
-        return jax.profiler.StepTraceAnnotation(self.name, **self._details)
 
 
 def trace_me(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

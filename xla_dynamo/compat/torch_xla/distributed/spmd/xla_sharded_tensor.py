@@ -1,4 +1,7 @@
-"""Tensors sharded over devices; over one device, a plain tensor is its own only shard."""
+"""Tensors sharded over devices; over one device, a plain tensor is its own only shard.
+
+Also torch_xla.distributed.spmd.debugging.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from xla_dynamo.compat.recording import devices
 
 from .xla_sharding import ShardingType, sharding_of
 
@@ -40,3 +45,14 @@ class XLAShardedTensor(metaclass=_Sharded):
 def sharding_type(t: torch.Tensor) -> ShardingType | None:
     """REPLICATED for a tensor that was marked."""
     return None if sharding_of(t) is None else ShardingType.REPLICATED
+
+
+def visualize_tensor_sharding(t: torch.Tensor, **kwargs: Any) -> str:
+    """Print and give the device of a tensor."""
+    return visualize_sharding(f"{devices.real(t.device)}: {list(t.shape)}")
+
+
+def visualize_sharding(sharding: str, **kwargs: Any) -> str:
+    """Print and give a sharding."""
+    print(sharding)
+    return sharding
