@@ -7,57 +7,39 @@ separate ops cost nothing, and XLA fuses them as it sees fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 aten = torch.ops.aten
 
+# (overloads of aten._foreach_<name>, the op on each of their elements, names), `{}` for the name.
+_TABLE = (
+    ("default", "{}.default", "sqrt rsqrt neg abs sign exp log reciprocal copy"),
+    ("default", "zeros_like.default", "zero"),
+    ("Scalar ScalarList", "{}.Scalar", "add sub mul div"),
+    ("List", "{}.Tensor", "add sub mul div lerp"),
+    ("Tensor", "{}.Tensor", "add mul div"),
+    ("Scalar ScalarList", "{}.default", "addcmul addcdiv"),
+    ("Scalar", "{}.Scalar", "lerp"),
+    ("List", "{}.default", "maximum minimum"),
+    ("List", "maximum.default", "clamp_min"),
+    ("List", "minimum.default", "clamp_max"),
+    ("Scalar", "clamp_min.default", "maximum clamp_min"),
+    ("Scalar", "clamp_max.default", "minimum clamp_max"),
+    ("Scalar", "pow.Tensor_Scalar", "pow"),
+    ("List", "pow.Tensor_Tensor", "pow"),
+    ("ScalarAndTensor", "pow.Scalar", "pow"),
+    ("Scalar", "linalg_vector_norm.default", "norm"),
+)
+
 # An op on lists: the op on each of their elements.
 FOREACH: dict[Any, Any] = {
-    aten._foreach_add.Scalar: aten.add.Scalar,
-    aten._foreach_add.List: aten.add.Tensor,
-    aten._foreach_add.ScalarList: aten.add.Scalar,
-    aten._foreach_add.Tensor: aten.add.Tensor,
-    aten._foreach_sub.Scalar: aten.sub.Scalar,
-    aten._foreach_sub.List: aten.sub.Tensor,
-    aten._foreach_sub.ScalarList: aten.sub.Scalar,
-    aten._foreach_mul.Scalar: aten.mul.Scalar,
-    aten._foreach_mul.List: aten.mul.Tensor,
-    aten._foreach_mul.ScalarList: aten.mul.Scalar,
-    aten._foreach_mul.Tensor: aten.mul.Tensor,
-    aten._foreach_div.Scalar: aten.div.Scalar,
-    aten._foreach_div.List: aten.div.Tensor,
-    aten._foreach_div.ScalarList: aten.div.Scalar,
-    aten._foreach_div.Tensor: aten.div.Tensor,
-    aten._foreach_addcmul.Scalar: aten.addcmul.default,
-    aten._foreach_addcmul.ScalarList: aten.addcmul.default,
-    aten._foreach_addcdiv.Scalar: aten.addcdiv.default,
-    aten._foreach_addcdiv.ScalarList: aten.addcdiv.default,
-    aten._foreach_lerp.Scalar: aten.lerp.Scalar,
-    aten._foreach_lerp.List: aten.lerp.Tensor,
-    aten._foreach_maximum.List: aten.maximum.default,
-    aten._foreach_minimum.List: aten.minimum.default,
-    aten._foreach_maximum.Scalar: aten.clamp_min.default,
-    aten._foreach_minimum.Scalar: aten.clamp_max.default,
-    aten._foreach_clamp_min.Scalar: aten.clamp_min.default,
-    aten._foreach_clamp_max.Scalar: aten.clamp_max.default,
-    aten._foreach_clamp_min.List: aten.maximum.default,
-    aten._foreach_clamp_max.List: aten.minimum.default,
-    aten._foreach_pow.Scalar: aten.pow.Tensor_Scalar,
-    aten._foreach_pow.List: aten.pow.Tensor_Tensor,
-    aten._foreach_pow.ScalarAndTensor: aten.pow.Scalar,
-    aten._foreach_norm.Scalar: aten.linalg_vector_norm.default,
-    aten._foreach_sqrt.default: aten.sqrt.default,
-    aten._foreach_rsqrt.default: aten.rsqrt.default,
-    aten._foreach_neg.default: aten.neg.default,
-    aten._foreach_abs.default: aten.abs.default,
-    aten._foreach_sign.default: aten.sign.default,
-    aten._foreach_exp.default: aten.exp.default,
-    aten._foreach_log.default: aten.log.default,
-    aten._foreach_reciprocal.default: aten.reciprocal.default,
-    aten._foreach_zero.default: aten.zeros_like.default,
-    aten._foreach_copy.default: aten.copy.default,
+    attrgetter(f"_foreach_{name}.{overload}")(aten): attrgetter(each.format(name))(aten)
+    for overloads, each, names in _TABLE
+    for name in names.split()
+    for overload in overloads.split()
 }
 
 # Ops whose last argument, `value`, can only be given by name.

@@ -80,23 +80,16 @@ def adaptive_avg_pool_backward(rank: int, grad: Array, x: Array) -> Array:
     return total.astype(x.dtype)
 
 
-for _rank, _rules in {
-    2: {
-        aten.avg_pool2d.default: avg_pool,
-        aten.avg_pool2d_backward.default: avg_pool_backward,
-        aten._adaptive_avg_pool2d.default: adaptive_avg_pool,
-        aten._adaptive_avg_pool2d_backward.default: adaptive_avg_pool_backward,
-    },
-    3: {
-        aten.avg_pool3d.default: avg_pool,
-        aten.avg_pool3d_backward.default: avg_pool_backward,
-        aten._adaptive_avg_pool3d.default: adaptive_avg_pool,
-        aten._adaptive_avg_pool3d_backward.default: adaptive_avg_pool_backward,
-    },
-    1: {aten.avg_pool1d.default: avg_pool, aten.adaptive_avg_pool1d.default: adaptive_avg_pool},
-}.items():
-    for _op, _rule in _rules.items():
-        lower(_op)(partial(_rule, _rank))
+for _rank in (2, 3):
+    for _name, _rule in {
+        f"avg_pool{_rank}d": avg_pool,
+        f"avg_pool{_rank}d_backward": avg_pool_backward,
+        f"_adaptive_avg_pool{_rank}d": adaptive_avg_pool,
+        f"_adaptive_avg_pool{_rank}d_backward": adaptive_avg_pool_backward,
+    }.items():
+        lower(getattr(aten, _name).default)(partial(_rule, _rank))
+lower(aten.avg_pool1d.default)(partial(avg_pool, 1))
+lower(aten.adaptive_avg_pool1d.default)(partial(adaptive_avg_pool, 1))
 
 
 def _divide(

@@ -31,35 +31,13 @@ lower(aten.logical_and.default)(jnp.logical_and)
 lower(aten.logical_or.default)(jnp.logical_or)
 lower(aten.logical_xor.default)(jnp.logical_xor)
 
-for _op, _alias, _function in (
-    (aten.bitwise_and, aten.__and__, jnp.bitwise_and),
-    (aten.bitwise_or, aten.__or__, jnp.bitwise_or),
-    (aten.bitwise_xor, aten.__xor__, jnp.bitwise_xor),
-):
-    lower(_op.Tensor, _op.Scalar, _op.Scalar_Tensor)(partial(compute, _function))
-    lower(_alias.Tensor, _alias.Scalar)(partial(compute, _function))
 
-
-@lower(
-    aten.bitwise_left_shift.Tensor,
-    aten.bitwise_left_shift.Tensor_Scalar,
-    aten.bitwise_left_shift.Scalar_Tensor,
-    aten.__lshift__.Tensor,
-    aten.__lshift__.Scalar,
-)
 def left_shift(x: Operand, y: Operand) -> Array:
     if is_inexact(result_dtype(x, y)):
         return compute(lambda x, y: x * exp2(y), x, y)
     return lax.shift_left(*jnp.broadcast_arrays(*promote(x, y)))
 
 
-@lower(
-    aten.bitwise_right_shift.Tensor,
-    aten.bitwise_right_shift.Tensor_Scalar,
-    aten.bitwise_right_shift.Scalar_Tensor,
-    aten.__rshift__.Tensor,
-    aten.__rshift__.Scalar,
-)
 def right_shift(x: Operand, y: Operand) -> Array:
     if is_inexact(result_dtype(x, y)):
         return compute(lambda x, y: x / exp2(y), x, y)
@@ -67,6 +45,18 @@ def right_shift(x: Operand, y: Operand) -> Array:
     if np.issubdtype(x.dtype, np.signedinteger):
         return lax.shift_right_arithmetic(x, y)
     return lax.shift_right_logical(x, y)
+
+
+for _op, _alias, _function in (
+    (aten.bitwise_and, aten.__and__, partial(compute, jnp.bitwise_and)),
+    (aten.bitwise_or, aten.__or__, partial(compute, jnp.bitwise_or)),
+    (aten.bitwise_xor, aten.__xor__, partial(compute, jnp.bitwise_xor)),
+    (aten.bitwise_left_shift, aten.__lshift__, left_shift),
+    (aten.bitwise_right_shift, aten.__rshift__, right_shift),
+):
+    _of_number = getattr(_op, "Scalar" if hasattr(_op, "Scalar") else "Tensor_Scalar")
+    lower(_op.Tensor, _of_number, _op.Scalar_Tensor)(_function)
+    lower(_alias.Tensor, _alias.Scalar)(_function)
 
 
 @lower(aten.hash_tensor.default)

@@ -71,16 +71,8 @@ def isin(
     elements: Operand, tests: Operand, *, assume_unique: bool = False, invert: bool = False
 ) -> Array:
     elements, tests = promote(elements, tests)
-    tests = tests.reshape(-1)
-    if tests.size == 0 or elements.size == 0:
-        return jnp.full(elements.shape, invert)
-    if tests.size <= _FEW:
-        found = jnp.any(elements[..., None] == tests, axis=-1)
-    else:
-        ordered = jnp.sort(tests)
-        place = jnp.searchsorted(ordered, elements)
-        found = ordered[jnp.minimum(place, tests.size - 1)] == elements
-    return found != invert
+    method = "compare_all" if tests.size <= _FEW else "binary_search"
+    return jnp.isin(elements, tests, invert=invert, method=method)
 
 
 # Up to this number of tests, comparing with all is cheaper than sorting and searching.

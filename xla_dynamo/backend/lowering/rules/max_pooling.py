@@ -96,22 +96,14 @@ def adaptive_max_pool_backward(rank: int, grad: Array, x: Array, indices: Array)
     return _backward(rank, grad, x, indices, even_windows(x.shape[-rank:], grad.shape[-rank:]))
 
 
-for _rank, _rules in {
-    2: {
-        aten.max_pool2d_with_indices.default: max_pool_with_indices,
-        aten.max_pool2d_with_indices_backward.default: max_pool_with_indices_backward,
-        aten.adaptive_max_pool2d.default: adaptive_max_pool,
-        aten.adaptive_max_pool2d_backward.default: adaptive_max_pool_backward,
-    },
-    3: {
-        aten.max_pool3d_with_indices.default: max_pool_with_indices,
-        aten.max_pool3d_with_indices_backward.default: max_pool_with_indices_backward,
-        aten.adaptive_max_pool3d.default: adaptive_max_pool,
-        aten.adaptive_max_pool3d_backward.default: adaptive_max_pool_backward,
-    },
-}.items():
-    for _op, _rule in _rules.items():
-        lower(_op)(partial(_rule, _rank))
+for _rank in (2, 3):
+    for _name, _rule in {
+        f"max_pool{_rank}d_with_indices": max_pool_with_indices,
+        f"max_pool{_rank}d_with_indices_backward": max_pool_with_indices_backward,
+        f"adaptive_max_pool{_rank}d": adaptive_max_pool,
+        f"adaptive_max_pool{_rank}d_backward": adaptive_max_pool_backward,
+    }.items():
+        lower(getattr(aten, _name).default)(partial(_rule, _rank))
 
 
 def first_maximum_or_last_nan(x: Array, axis: int) -> Array:

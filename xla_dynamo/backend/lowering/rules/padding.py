@@ -33,17 +33,11 @@ def constant_pad_nd(x: Array, pad: Sequence[int], value: complex = 0) -> Array:
 
 def bordered(border: Border, x: Array, padding: Sequence[int]) -> Array:
     for axis, (low, high) in _axes(x, padding):
-        size = x.shape[axis]
-        start, stop = min(max(-low, 0), size), max(size + min(high, 0), 0)
-        parts = [lax.slice_in_dim(x, start, max(stop, start), axis=axis)]
-        if low > 0:  # a crop beyond the other end cuts into the border
-            beyond = max(-high - size, 0)
-            before = border(x, axis, low)
-            parts.insert(0, lax.slice_in_dim(before, 0, low - beyond, axis=axis))
-        if high > 0:
-            beyond = max(-low - size, 0)
-            parts.append(lax.slice_in_dim(border(x, axis, -high), beyond, high, axis=axis))
-        x = lax.concatenate(parts, axis) if len(parts) > 1 else parts[0]
+        before = [border(x, axis, low)] if low > 0 else []
+        after = [border(x, axis, -high)] if high > 0 else []
+        x = lax.concatenate([*before, x, *after], axis) if before or after else x
+        # A crop goes last: beyond the other end, it cuts into the border.
+        x = lax.slice_in_dim(x, max(-low, 0), x.shape[axis] + min(high, 0), axis=axis)
     return x
 
 

@@ -121,17 +121,7 @@ def logit(x: Array, eps: float | None = None) -> Array:
 def nan_to_num(
     x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Array:
-    if not is_inexact(x.dtype):
-        return x
-    if is_complex(x.dtype):
-        parts = (nan_to_num(part, nan, posinf, neginf) for part in (x.real, x.imag))
-        return lax.complex(*parts)
-    limits = jnp.finfo(x.dtype)
-    highest = limits.max if posinf is None else posinf
-    lowest = limits.min if neginf is None else neginf
-    x = jnp.where(jnp.isnan(x), cast(0.0 if nan is None else nan, x.dtype), x)
-    x = jnp.where(x == jnp.inf, cast(highest, x.dtype), x)
-    return jnp.where(x == -jnp.inf, cast(lowest, x.dtype), x)
+    return jnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
 @lower(aten.signbit.default)

@@ -44,32 +44,14 @@ def view_dtype(x: Array, dtype: torch.dtype) -> Array:
     if x.size == 0:
         last = x.shape[-1] * x.dtype.itemsize // target.itemsize
         return jnp.zeros((*x.shape[:-1], last), target)
-    return _bits_as(_as_bits(x), target, x.shape)
-
-
-def _as_bits(x: Array) -> Array:
-    """`x` as non-complex numbers of at least a byte, complex ones as pairs."""
-    if x.dtype == np.bool_:
-        return x.astype(np.uint8)
-    return jnp.stack([x.real, x.imag], axis=-1) if is_complex(x.dtype) else x[..., None]
-
-
-def _bits_as(x: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
-    if x.ndim == len(shape):
-        x = x[..., None]
-    target = dtype
-    if is_complex(dtype):
-        target = np.dtype(f"float{dtype.itemsize * 4}")
-    elif dtype == np.bool_:
-        target = np.dtype(np.uint8)
-    lead = shape[:-1]
-    ratio = target.itemsize // x.dtype.itemsize
-    x = x.reshape(*lead, -1, ratio) if ratio > 1 else x.reshape(*lead, -1)
-    x = lax.bitcast_convert_type(x, target).reshape(*lead, -1)
-    if is_complex(dtype):
-        x = lax.complex(x[..., 0::2], x[..., 1::2])
-    result = x != 0 if dtype == np.bool_ else x
-    return result if shape else result.reshape(())
+    if x.ndim == 0:
+        return view_dtype(x.reshape(1), dtype).reshape(())
+    if is_complex(x.dtype):
+        x = jnp.stack([x.real, x.imag], axis=-1).reshape(*x.shape[:-1], -1)
+    if not is_complex(target):
+        return x.view(np.uint8) != 0 if target == np.bool_ else x.view(target)
+    parts = x.view(np.dtype(f"float{target.itemsize * 4}"))
+    return lax.complex(parts[..., 0::2], parts[..., 1::2])
 
 
 @lower(aten.expand.default, aten.expand_copy.default)
@@ -161,12 +143,7 @@ def repeat(x: Array, repeats: Sequence[int]) -> Array:
 def repeat_interleave(
     x: Array, repeats: int, dim: int | None = None, *, output_size: int | None = None
 ) -> Array:
-    x = x.reshape(-1) if dim is None else x
-    dim = axis(dim or 0, x.ndim)
-    wide = jnp.broadcast_to(
-        jnp.expand_dims(x, dim + 1), (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :])
-    )
-    return wide.reshape(*x.shape[:dim], x.shape[dim] * repeats, *x.shape[dim + 1 :])
+    return jnp.repeat(x, repeats, dim)
 
 
 @lower(aten.flip.default)
