@@ -22,7 +22,6 @@ from xla_dynamo.compat.values.values import Leaf, Value, leaf, meta, restrided
 from . import cpu_fallback, dynamic_shapes, sync
 
 aten = torch.ops.aten
-_propagate = aten._propagate_xla_data.default
 
 
 def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -36,7 +35,7 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
 def record(op: Op, args: Any, kwargs: Any) -> Any:
     """Append `op` to the trace of its first tensor, or run it now if it depends on values."""
     first = args[0] if args else None
-    trace: Any = first.value.home if type(first) is Leaf else _trace(args, kwargs or {})
+    trace: Any = first.value.home if type(first) is Leaf else find(args, kwargs or {})
     try:
         result = trace.record(op, args, kwargs or {})
     except ForeignTensor:
@@ -49,12 +48,6 @@ def record(op: Op, args: Any, kwargs: Any) -> Any:
 
 
 _dynamic_shapes = dynamic_shapes.OnDevice(record)
-
-
-def _trace(args: Any, kwargs: Any) -> Trace:
-    trace = find(args, kwargs)
-    assert trace is not None, "dispatch is called for leaves"
-    return trace
 
 
 # Ops that take CPU tensors (indices, lengths) beside tensors of any device.
@@ -115,7 +108,7 @@ def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     return results
 
 
-@handles(_propagate)
+@handles(aten._propagate_xla_data.default)
 def _propagate_data(op: Op, args: Any, kwargs: Any) -> None:
     return None
 
@@ -167,15 +160,11 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
     if type(target) is not Leaf:
         return target.copy(sync.download(source.value))
     to = target.value
-    if type(source) is not Leaf:
-        host = source.to(to.meta.dtype)
-        if host.shape != to.meta.shape:
-            host = host.expand(to.meta.shape)
+    if type(source) is not Leaf or source.value.home is not to.home:
+        host = source if type(source) is not Leaf else sync.download(source.value)
+        host = host.to(to.meta.dtype).expand(to.meta.shape)
         return leaf(sync.upload(trace_of(to), host, to.meta))
     value = source.value
-    if value.home is not to.home:
-        host = sync.download(value).to(to.meta.dtype).expand(to.meta.shape)
-        return leaf(sync.upload(trace_of(to), host, to.meta))
     if value.meta is to.meta:
         return leaf(value)
     result = source

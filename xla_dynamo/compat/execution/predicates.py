@@ -38,27 +38,7 @@ def _allclose(op: Op, args: Any, kwargs: Any) -> bool:
     empty = [torch.empty(0, dtype=x.dtype) for x in args[:2]]
     # Raises where eager refuses dtypes or tolerances.
     torch.allclose(empty[0], empty[1], *args[2:], **kwargs)
-    return _all(_is_close(*args, **kwargs))
-
-
-def _is_close(
-    x: Leaf, y: Leaf, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> Leaf:
-    close = _call(aten.eq.Tensor, x, y)
-    if equal_nan:
-        both = _call(aten.logical_and.default, _not_a_number(x), _not_a_number(y))
-        close = _call(aten.logical_or.default, close, both)
-    if rtol == 0 and atol == 0:
-        return close
-    difference = _call(aten.abs.default, _call(aten.sub.Tensor, x, y))
-    allowed = _call(aten.add.Tensor, _call(aten.abs.default, _call(aten.mul.Tensor, y, rtol)), atol)
-    near = _call(aten.le.Tensor, difference, allowed)
-    finite = _call(aten.lt.Scalar, difference, float("inf"))
-    return _call(aten.logical_or.default, close, _call(aten.logical_and.default, near, finite))
-
-
-def _not_a_number(x: Leaf) -> Leaf:
-    return _call(aten.ne.Tensor, x, x)
+    return _all(record(op_of(aten.isclose.default), args, kwargs))
 
 
 def _all(x: Leaf) -> bool:

@@ -72,42 +72,33 @@ def compile_trace(
     without: ops that are not run: no result depends on them.
     """
     with shape_inference.lock, interrupts.deferred(once=True):  # threads share fakes
-        return _compile_trace(trace, live, dead, device, without)
-
-
-def _compile_trace(
-    trace: Trace,
-    live: Sequence[int],
-    dead: Sequence[int],
-    device: pjrt.Device,
-    without: Collection[State],
-) -> tuple[Program, Run]:
-    builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
-    inputs, vectors, seeds = builder.close(live)
-    given = set(dead)
-    donated = frozenset(position for position, i in enumerate(inputs) if i in given)
-    options = repr(recompile_reason.compile_options())
-    # Ops on integers give floats of the default dtype, which no argument tells.
-    dtype = torch.get_default_dtype()
-    key = (trace.device, dtype, donated, options, structure(builder.graph))
-    run = _runs.get(key)
-    watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
-    if run is not None:
-        _runs.move_to_end(key)
-        metrics.count("CachedCompile")
-        return Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch), run
-    error_origin.number(builder.graph.nodes)
-    request = recompile_reason.request(trace, (live, dead))
-    with metrics.timed("CompileTime"), functionalization.outermost():
-        compiled = device_launch.compile_arrays(
-            builder.graph, request, device, donated, metrics.count_fallback
-        )
-    run = _runs[key] = _boxed(compiled)
-    program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
-    metrics.compiled(getattr(compiled, "aliases", 0))
-    for listener in on_compile:
-        listener(trace, program, compiled)
-    return program, run
+        builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
+        inputs, vectors, seeds = builder.close(live)
+        given = set(dead)
+        donated = frozenset(position for position, i in enumerate(inputs) if i in given)
+        options = repr(recompile_reason.compile_options())
+        # Ops on integers give floats of the default dtype, which no argument tells.
+        dtype = torch.get_default_dtype()
+        key = (trace.device, dtype, donated, options, structure(builder.graph))
+        run, compiled = _runs.get(key), None
+        if run is not None:
+            _runs.move_to_end(key)
+            metrics.count("CachedCompile")
+        else:
+            error_origin.number(builder.graph.nodes)
+            request = recompile_reason.request(trace, (live, dead))
+            with metrics.timed("CompileTime"), functionalization.outermost():
+                compiled = device_launch.compile_arrays(
+                    builder.graph, request, device, donated, metrics.count_fallback
+                )
+            run = _runs[key] = _boxed(compiled)
+        watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
+        program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
+        if compiled is not None:
+            metrics.compiled(getattr(compiled, "aliases", 0))
+            for listener in on_compile:
+                listener(trace, program, compiled)
+        return program, run
 
 
 def state_of(trace: Trace, live: Sequence[int], without: Collection[State], number: int) -> State:
@@ -132,12 +123,9 @@ def structure(of: Graph) -> Hashable:
             ("node", number[leaf]) if isinstance(leaf, Node) else (type(leaf), repr(leaf))
             for leaf in leaves
         )
-        parts.append((node.op, _target(node), named, spec, _signature(node)))
+        target = node.target if node.op == "call_function" else None
+        parts.append((node.op, target, named, spec, _signature(node)))
     return tuple(parts)
-
-
-def _target(node: Node) -> Hashable:
-    return node.target if node.op == "call_function" else node.op
 
 
 def _signature(node: Node) -> Hashable:
@@ -149,5 +137,5 @@ def _signature(node: Node) -> Hashable:
 
 def _boxed(run: Callable[..., Sequence[Any]]) -> Run:
     if isinstance(run, pjrt.Executable):
-        return lambda device_launch: run(*device_launch)
+        return lambda arrays: run(*arrays)
     return run

@@ -56,9 +56,8 @@ def cut(trace: Trace) -> bool:
             return False
         if settings.launch_refusal is not None:
             raise RuntimeError(settings.launch_refusal)
-        held = _HELD
-        live = tuple([i for i, n in enumerate(_references(trace.values)) if n > held])
-        dead = tuple([i for i, n in enumerate(_references(trace.inputs)) if n == held])
+        live = alive(trace)
+        dead = tuple([i for i, n in enumerate(_references(trace.inputs)) if n == _HELD])
         try:
             _run(trace, live, dead)
         except Exception as error:

@@ -70,6 +70,7 @@ class Builder:
         self._seed = 0
         self._values: list[Node | None] = []
         self._numbers: dict[tuple[int, torch.dtype], Node] = {}
+        self._stack_trace = ""  # of the state that is being added
 
     def _placeholder(self, name: str, value: Any) -> Node:
         node = self.graph.placeholder(name)
@@ -80,23 +81,22 @@ class Builder:
     def add(self, state: State) -> None:
         """Append the op of one state."""
         op = state.op
-        assert op is not None
         if op is RESTRIDE:
             source = self._node(state.args[0])
             if source.meta["val"].shape == state.outputs.shape:  # arrays have no strides
                 self._values.append(source)
                 return
-        stack_trace = _stack_trace(state)
+        self._stack_trace = _stack_trace(state)
         key = self._key() if op.random else None
         each = foreach.FOREACH.get(op.func)
-        if each is not None:
-            self._add_foreach(each, state, stack_trace)
+        if each is None:
+            result = self._emit(op.func, state.args, state.kwargs, state.outputs, key)
+            self._name(result, state.outputs)
             return
-        args, kwargs = self._arguments(
-            op.func, state.args, state.kwargs, state.outputs, stack_trace
-        )
-        result = self._emit(op.func, args, kwargs, state.outputs, stack_trace, key)
-        self._name(result, state.outputs)
+        # A list op, element by element: XLA fuses what belongs together.
+        calls = foreach.calls(each, state.args, len(state.outputs))
+        for output, (listed, named) in zip(state.outputs, calls, strict=True):
+            self._name(self._emit(each, listed, named | state.kwargs, output), output)
 
     def leave_out(self, state: State) -> None:
         """Number the results of an op, and its seed, without the op."""
@@ -113,31 +113,19 @@ class Builder:
         for index, output in enumerate(outputs):
             item = result[index] if isinstance(result, (list, tuple)) else None
             if item is None and output is not None:
-                item = self._call(operator.getitem, (result, index), {}, output, "")
+                item = self._call(operator.getitem, (result, index), output)
             self._name(item, output)
 
     def _key(self) -> Node:
         index = self._seed
         self._seed += 1
-        return self._call(
-            aten.select.int, (self._keys, 0, index), {}, meta(torch.Size([2]), torch.uint32), ""
-        )
+        of = meta(torch.Size([2]), torch.uint32)
+        return self._call(aten.select.int, (self._keys, 0, index), of)
 
-    def _add_foreach(self, each: Any, state: State, stack_trace: str) -> None:
-        """A list op, element by element: XLA fuses what belongs together."""
-        assert state.op is not None
-        calls = foreach.calls(each, state.args, len(state.outputs))
-        for output, (listed, named) in zip(state.outputs, calls, strict=True):
-            args, kwargs = self._arguments(
-                each, listed, {**named, **state.kwargs}, output, stack_trace
-            )
-            self._name(self._emit(each, args, kwargs, output, stack_trace, None), output)
-
-    def _arguments(
-        self, func: Any, args: Any, kwargs: Any, outputs: Any, stack_trace: str
-    ) -> tuple[Any, Any]:
+    def _arguments(self, func: Any, args: Any, kwargs: Any, outputs: Any) -> tuple[Any, Any]:
         """Refs as nodes, numbers as 0-d tensors."""
-        metas = [self._meta(ref) for ref in _refs((args, kwargs))]
+        refs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if type(leaf) is Ref]
+        metas = [self._meta(ref) for ref in refs]
         floating = any(m.dtype.is_floating_point or m.dtype.is_complex for m in metas)
         wide = _is_wide(func, metas, metas_in(outputs), floating)
 
@@ -145,7 +133,7 @@ class Builder:
             if type(item) is Ref:
                 return self._node(item)
             if type(item) is Number:
-                return self._number(item, wide, floating, stack_trace)
+                return self._number(item, wide, floating)
             if isinstance(item, (list, tuple)):
                 return [node(part) for part in item]
             if type(item) is torch.dtype:
@@ -163,56 +151,45 @@ class Builder:
         value = self._node(ref).meta["val"]
         return meta(value.shape, value.dtype)
 
-    def _number(self, number: Number, wide: bool, floating: bool, stack_trace: str) -> Node:
+    def _number(self, number: Number, wide: bool, floating: bool) -> Node:
         """A number of the trace as a 0-d tensor: of its own dtype, or of the op's precision."""
-        dtype: torch.dtype
         own = number.dtype
+        dtype = own if isinstance(own, torch.dtype) else torch.int64
         if own is float or (own is int and floating):
             dtype = torch.float64 if wide else torch.float32
-        elif own is int:
-            dtype = torch.int64
-        else:
-            assert isinstance(own, torch.dtype)
-            dtype = own
         known = self._numbers.get((number.index, dtype))
         if known is not None:
             return known
-        store = (
-            dtype if dtype in _NUMPY else torch.float32 if dtype.is_floating_point else torch.int64
-        )
+        widest = torch.float32 if dtype.is_floating_point else torch.int64
+        store = dtype if dtype in _NUMPY else widest
         vector, indices = self._vectors[store]
         scalar = meta(torch.Size([]), store)
-        node = self._call(aten.select.int, (vector, 0, len(indices)), {}, scalar, stack_trace)
+        node = self._call(aten.select.int, (vector, 0, len(indices)), scalar)
         indices.append(number.index)
         if store != dtype:
-            converted = meta(torch.Size([]), dtype)
-            node = self._call(
-                aten._to_copy.default, (node,), {"dtype": dtype}, converted, stack_trace
-            )
+            node = self._converted(node, dtype, meta(torch.Size([]), dtype))
         self._numbers[number.index, dtype] = node
         return node
 
     def _emit(
-        self, func: Any, args: Any, kwargs: Any, outputs: Any, stack_trace: str, key: Node | None
+        self, func: Any, args: Any, kwargs: Any, outputs: Any, key: Node | None = None
     ) -> Any:
         """Nodes for one op; its result, or the list of its results."""
+        args, kwargs = self._arguments(func, args, kwargs, outputs)
         func = without_copy(func)
-        table = decompositions()
         form = scalar_form(func, args, kwargs)
         if key is not None and draws(func):
             args, func = (func, 0, key, *args), rng_keys.call
             kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
-        node = self._call(func, args, kwargs, outputs, stack_trace)
-        function = form or COMPOSITES.get(func) or table.get(func)
+        node = self._call(func, args, outputs, kwargs)
+        function = form or COMPOSITES.get(func) or decompositions().get(func)
         if function is None:
             return node
         last = node.prev
         items: list[Any] | None = None
         if type(outputs) is not Meta:  # results by number, for replace to find
             items = [
-                self._call(operator.getitem, (node, i), {}, m, stack_trace)
-                if m is not None
-                else None
+                None if m is None else self._call(operator.getitem, (node, i), m)
                 for i, m in enumerate(outputs)
             ]
         holder = self.graph.output((items if items is not None else node,))
@@ -222,33 +199,33 @@ class Builder:
         if replaced and key is not None:
             self._key_inner(last, key)
         if items is None:
-            return self._as_stored(result[0], outputs, stack_trace)
+            return self._as_stored(result[0], outputs)
         listed: Any = outputs
-        return [self._as_stored(r, m, stack_trace) for r, m in zip(result[0], listed, strict=True)]
+        return [self._as_stored(r, m) for r, m in zip(result[0], listed, strict=True)]
 
-    def _as_stored(self, node: Any, output: Any, stack_trace: str) -> Any:
+    def _as_stored(self, node: Any, output: Any) -> Any:
         """The result of a decomposition, in the dtype in which the value is stored."""
         if not isinstance(node, Node) or type(output) is not Meta:
             return node
         dtype = stored(output.dtype)
-        if node.meta["val"].dtype is dtype:
-            return node
-        return self._call(aten._to_copy.default, (node,), {"dtype": dtype}, output, stack_trace)
+        return node if node.meta["val"].dtype is dtype else self._converted(node, dtype, output)
+
+    def _converted(self, node: Node, dtype: torch.dtype, output: Meta) -> Node:
+        return self._call(aten._to_copy.default, (node,), output, {"dtype": dtype})
 
     def _key_inner(self, last: Node, key: Node) -> None:
         """Give random ops that a decomposition brought the key of the op."""
         index = 0
-        node: Any = last.next
-        while node.op != "root":
+        node: Any = last
+        while (node := node.next).op != "root":
             if rng_keys.is_random(node) and draws(node.target):
                 node.args = (node.target, index, key, *node.args)
                 node.target = rng_keys.call
                 index += 1
-            node = node.next
 
-    def _call(self, func: Any, args: Any, kwargs: Any, outputs: Any, stack_trace: str) -> Node:
+    def _call(self, func: Any, args: Any, outputs: Any, kwargs: Any = None) -> Node:
         node = self.graph.call_function(func, args, kwargs)
-        node.meta = {"val": _fakes(outputs), "stack_trace": stack_trace}
+        node.meta = {"val": _fakes(outputs), "stack_trace": self._stack_trace}
         return node
 
     def close(self, live: Sequence[int]) -> tuple[Any, Any, Any]:
@@ -306,10 +283,6 @@ def _fakes(outputs: Any) -> Any:
     if type(outputs) is Meta:
         return _fake(outputs)
     return None if outputs is None else tuple([_fakes(output) for output in outputs])
-
-
-def _refs(tree: Any) -> list[Ref]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if type(leaf) is Ref]
 
 
 def _stack_trace(state: State) -> str:

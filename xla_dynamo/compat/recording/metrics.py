@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -40,13 +41,12 @@ class Metric:
 
 lock = fork_safe(threading.RLock())
 counters: collections.Counter[str] = collections.Counter()
-metrics: dict[str, Metric] = {}
+metrics: collections.defaultdict[str, Metric] = collections.defaultdict(Metric)
 # Traces that were launched, by the state of the trie at which they ended.
 launches: dict[State, int] = {}
 _watches: dict[int, Watch] = {}  # by the number of the device
 os.register_at_fork(after_in_child=_watches.clear)  # their threads are not in the child
 _thread = threading.local()  # start: when the thread's last graph was launched
-_now = time.time
 
 
 def count(name: str, by: int = 1) -> None:
@@ -58,13 +58,11 @@ def count(name: str, by: int = 1) -> None:
 def sample(name: str, value: float) -> None:
     """Add a sample (nanoseconds, or bytes) to a metric."""
     with lock:
-        _add(name, _now(), value)
+        _add(name, time.time(), value)
 
 
 def _add(name: str, now: float, value: float) -> None:
-    metric = metrics.get(name)
-    if metric is None:
-        metric = metrics[name] = Metric()
+    metric = metrics[name]
     metric.total += 1
     metric.sum += value
     metric.samples.append((now, float(value)))
@@ -82,7 +80,7 @@ def timed(name: str) -> Iterator[None]:
 
 def uploaded(nanoseconds: int, size: int) -> None:
     """A tensor of `size` bytes was copied to a device."""
-    now = _now()
+    now = time.time()
     with lock:
         _add("TransferToDeviceTime", now, nanoseconds)
         _add("InboundData", now, size)
@@ -93,7 +91,7 @@ def uploaded(nanoseconds: int, size: int) -> None:
 
 def downloaded(nanoseconds: int, size: int) -> None:
     """A tensor of `size` bytes was copied from a device."""
-    now = _now()
+    now = time.time()
     with lock:
         _add("TransferFromDeviceTime", now, nanoseconds)
         _add("OutboundData", now, size)
@@ -145,11 +143,8 @@ def graph_launched(device: int, results: Sequence[Any]) -> None:
 
 
 def _watch(device: int) -> Watch:
-    return _watches.get(device) or _watches.setdefault(device, Watch(_executed))
-
-
-def _executed(nanoseconds: int) -> None:
-    sample("ExecuteTime", nanoseconds)
+    report = functools.partial(sample, "ExecuteTime")
+    return _watches.get(device) or _watches.setdefault(device, Watch(report))
 
 
 def settle() -> None:

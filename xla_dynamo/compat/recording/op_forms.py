@@ -6,6 +6,7 @@ whose trace has its parts.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,14 +22,6 @@ from xla_dynamo.compat.values import scalar_inputs
 aten = torch.ops.aten
 _REDUCED = frozenset({torch.bfloat16, torch.float16})
 _forms: dict[Any, Callable[..., Any]] = {}
-_plain: dict[Any, Any] = {}
-
-
-def _traced(op: Any) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        return op(*args)  # the trace of a composite op holds the ops that it is made of
-
-    return run
 
 
 def _resize(x: torch.Tensor, size: Sequence[int], memory_format: Any = None) -> torch.Tensor:
@@ -46,9 +39,9 @@ def _resize_as(x: torch.Tensor, other: torch.Tensor, memory_format: Any = None) 
 
 # Composite ops that are recorded as one op: see kernels.composites.
 RECORDED_COMPOSITES = (aten.linear.default, aten.matmul.default)
-# op -> the function whose trace replaces it in a trace's graph.
+# op -> the function whose trace, the ops that it is made of, replaces it in a trace's graph.
 COMPOSITES: dict[Any, Callable[..., Any]] = {
-    **{op: _traced(op) for op in RECORDED_COMPOSITES},
+    **{op: op for op in RECORDED_COMPOSITES},
     **PRODUCT_DECOMPOSITIONS,
     aten.resize.default: _resize,
     aten.resize_as.default: _resize_as,
@@ -57,19 +50,11 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
 
 def scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
     """`func` as a function of 0-d tensors, if one of its numbers is a node."""
-    positions = scalar_inputs.SCALARS.get(func, ())
-    for position in positions:
-        value = (
-            kwargs.get(position)
-            if isinstance(position, str)
-            else args[position]
-            if position < len(args)
-            else None
-        )
-        schema = func._schema.arguments
-        number = isinstance(position, str) or not isinstance(
-            schema[position].type, torch.TensorType
-        )
+    given = dict(enumerate(args)) | kwargs
+    tensors = [isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments]
+    for position in scalar_inputs.SCALARS.get(func, ()):
+        value = given.get(position)
+        number = isinstance(position, str) or not tensors[position]
         if isinstance(value, Node) and (number or value.target is aten.select.int):
             return _forms.setdefault(func, _in_op_precision(func, scalar_inputs.form(func)))
     return None
@@ -91,11 +76,8 @@ def _in_op_precision(func: Any, form: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        reduced = [
-            x.dtype
-            for x in leaves
-            if isinstance(x, torch.Tensor) and x.dtype in _REDUCED and x.dim()
-        ]
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor) and x.dim()]
+        reduced = [x.dtype for x in tensors if x.dtype in _REDUCED]
         if not reduced:
             return form(*args, **kwargs)
         wide = [widened(x, reduced[0]) for x in leaves]
@@ -106,14 +88,10 @@ def _in_op_precision(func: Any, form: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@functools.cache
 def without_copy(func: Any) -> Any:
     """view_copy -> view: in a functional graph they are the same."""
-    found = _plain.get(func)
-    if found is None:
-        found = func
-        name = func._schema.name.split("::")[1]
-        if torch.Tag.view_copy in func.tags and name.endswith("_copy"):
-            packet = getattr(aten, name.removesuffix("_copy"), None)
-            found = getattr(packet, func._overloadname, func) if packet else func
-        _plain[func] = found
-    return found
+    name = func._schema.name.split("::")[1]
+    if torch.Tag.view_copy not in func.tags or not name.endswith("_copy"):
+        return func
+    return getattr(getattr(aten, name.removesuffix("_copy"), None), func._overloadname, func)

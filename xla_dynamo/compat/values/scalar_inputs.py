@@ -88,52 +88,53 @@ def _full(size: Any, value: Any, **kwargs: Any) -> Any:
     return aten.expand.default(value, size)
 
 
-# op -> (positions and names of number arguments, the op as a function of 0-d tensors there).
-_TABLE: dict[Any, tuple[tuple[int | str, ...], Form]] = {
-    aten.add.Tensor: ((1, "alpha"), _add),
-    aten.add.Scalar: ((1, 2), _add),
-    aten.sub.Tensor: ((1, "alpha"), _sub),
-    aten.sub.Scalar: ((1, 2), _sub),
-    aten.rsub.Tensor: (("alpha",), _rsub),
-    aten.rsub.Scalar: ((1, 2), _rsub),
-    aten.mul.Tensor: ((1,), aten.mul.Tensor),
-    aten.mul.Scalar: ((1,), aten.mul.Tensor),
-    aten.div.Tensor: ((1,), aten.div.Tensor),
-    aten.div.Scalar: ((1,), aten.div.Tensor),
-    aten.div.Tensor_mode: ((1,), _divided),
-    aten.div.Scalar_mode: ((1,), _divided),
-    aten.remainder.Scalar: ((1,), _in_own_dtype(aten.remainder.Tensor)),
-    aten.fmod.Scalar: ((1,), _in_own_dtype(aten.fmod.Tensor)),
-    aten.eq.Scalar: ((1,), _in_own_dtype(aten.eq.Tensor)),
-    aten.ne.Scalar: ((1,), _in_own_dtype(aten.ne.Tensor)),
-    aten.lt.Scalar: ((1,), _in_own_dtype(aten.lt.Tensor)),
-    aten.le.Scalar: ((1,), _in_own_dtype(aten.le.Tensor)),
-    aten.gt.Scalar: ((1,), _in_own_dtype(aten.gt.Tensor)),
-    aten.ge.Scalar: ((1,), _in_own_dtype(aten.ge.Tensor)),
-    aten.addcmul.default: (("value",), _addcmul),
-    aten.addcdiv.default: (("value",), _addcdiv),
-    aten.lerp.Scalar: ((2,), aten.lerp.Tensor),
-    aten.masked_fill.Scalar: ((2,), _masked_fill),
-    aten.fill.Scalar: ((1,), _fill),
-    aten.full.default: ((1,), _full),
+# Ops as functions of 0-d tensors in the place of their numbers.
+_FORMS: dict[Any, Form] = {
+    aten.add.Tensor: _add,
+    aten.add.Scalar: _add,
+    aten.sub.Tensor: _sub,
+    aten.sub.Scalar: _sub,
+    aten.rsub.Tensor: _rsub,
+    aten.rsub.Scalar: _rsub,
+    aten.mul.Tensor: aten.mul.Tensor,
+    aten.mul.Scalar: aten.mul.Tensor,
+    aten.div.Tensor: aten.div.Tensor,
+    aten.div.Scalar: aten.div.Tensor,
+    aten.div.Tensor_mode: _divided,
+    aten.div.Scalar_mode: _divided,
+    **{
+        op.Scalar: _in_own_dtype(op.Tensor)
+        for op in (aten.remainder, aten.fmod, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
+    },
+    aten.addcmul.default: _addcmul,
+    aten.addcdiv.default: _addcdiv,
+    aten.lerp.Scalar: aten.lerp.Tensor,
+    aten.masked_fill.Scalar: _masked_fill,
+    aten.fill.Scalar: _fill,
+    aten.full.default: _full,
 }
+# Ops that take a number in the place of their second tensor too.
+_TENSOR_OR_NUMBER = frozenset(
+    {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.div.Tensor_mode}
+)
 
-# Where the number of a foreach op stands.
-_FOREACH_POSITIONS: dict[Any, tuple[int | str, ...]] = {
-    aten.add.Scalar: (1,),
-    aten.add.Tensor: ("alpha",),
-    aten.sub.Scalar: (1,),
-    aten.sub.Tensor: ("alpha",),
-    aten.mul.Scalar: (1,),
-    aten.div.Scalar: (1,),
-    aten.addcmul.default: (3,),
-    aten.addcdiv.default: (3,),
-    aten.lerp.Scalar: (2,),
-}
 
+def _numbers(op: Any) -> tuple[int | str, ...]:
+    """The positions of an op's arguments that are numbers or lists of them; names where it must."""
+    found: list[int | str] = [1] if op in _TENSOR_OR_NUMBER else []
+    for position, argument in enumerate(op._schema.arguments):
+        kind: Any = argument.type
+        element = kind.getElementType() if isinstance(kind, torch.ListType) else kind
+        if isinstance(element, torch.NumberType):
+            found.append(argument.name if argument.kwarg_only else position)
+    return tuple(found)
+
+
+# Where the numbers are that are inputs; in an op on lists, those of the op on their elements.
 SCALARS: dict[Any, tuple[int | str, ...]] = {
-    **{op: positions for op, (positions, _) in _TABLE.items()},
-    **{op: _FOREACH_POSITIONS[each] for op, each in FOREACH.items() if each in _FOREACH_POSITIONS},
+    op: _numbers(op)
+    for op in (*_FORMS, *FOREACH)
+    if op in _FORMS or (FOREACH[op] in _FORMS and _numbers(op))
 }
 
 FILLS = frozenset({aten.fill.Scalar, aten.full.default})
@@ -151,4 +152,4 @@ LARGE = 1 / torch.finfo(torch.float32).tiny
 
 def form(op: Any) -> Form:
     """`op` as a function that takes 0-d tensors for its number arguments."""
-    return _TABLE[op][1]
+    return _FORMS[op]
