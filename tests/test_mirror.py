@@ -68,7 +68,6 @@ ELSEWHERE = {
     "runtime/resident.py": "compat/device/test_torch_compile.py",
     "runtime/topology.py": "test_tpu.py",
     "tpu_cost/analyze.py": "test_tpu.py",
-    "tpu_cost/training_step.py": "test_tpu.py",
 }
 MODULES = [
     str(path.relative_to(PACKAGE))

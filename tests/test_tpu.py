@@ -15,13 +15,17 @@ import pytest
 import torch
 from jax.extend.mlir import ir
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.nn import functional as F
 
 from benchmarks import jax_models, torch_models, tpu
 from benchmarks.torch_models import Problem
 from xla_dynamo import DeviceUnavailable
+from xla_dynamo.backend.capture import aot
 from xla_dynamo.backend.jax_versions import enable_x64
-from xla_dynamo.backend.tpu_cost.analyze import analyze_training_step, lower_training_step
+from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.passes.contract import Context, WayIn
+from xla_dynamo.backend.tpu_cost.analyze import analyze_training_step, lower_training_step, trace
 
 BOUND = 1.05
 # The smallest that are no toys: the compiler takes some 10 seconds for each.
@@ -109,6 +113,48 @@ class Regression(nn.Module):
     @staticmethod
     def batch() -> tuple[Tensor, Tensor]:
         return torch.randn(16, 8), torch.randn(16, 8)
+
+
+class Frozen(Regression):
+    """Tied weights, a parameter that has no gradient, and a buffer that stays."""
+
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Parameter(torch.ones(8))
+        self.register_buffer("scale", torch.ones(8))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().forward(x * self.scale + self.frozen.detach(), y)
+
+
+def test_a_step_returns_the_states_that_change() -> None:
+    model, batch = Frozen().double(), [x.double() for x in Regression.batch()]
+    context = Context("training step", WayIn.TPU_COST, Target("tpu", "highest", "eager"))
+    step, aliases = trace(model, batch, context, learning_rate=0.1, momentum=0.9)
+    captured = aot.capture_module(model, batch)
+    before = {name: value.detach().clone() for name, value in captured.named_parameters()}
+    buffers = {name: value.clone() for name, value in captured.named_buffers()}
+    momenta = [torch.randn_like(value) for value in before.values()]
+    loss, *results = GraphModule({}, step)(*before.values(), *buffers.values(), *momenta, *batch)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for name, momentum in zip(before, momenta, strict=True):
+        optimizer.state[model.get_parameter(name)]["momentum_buffer"] = momentum.clone()
+    expected = model(*batch)
+    expected.backward()
+    optimizer.step()
+    torch.testing.assert_close(loss, expected.detach())
+    names = [*before, *buffers, *(f"momentum of {name}" for name in before)]
+    replaced = {names[at]: results[position - 1] for at, position in aliases.items()}
+    after = model.state_dict()
+    for name in before:
+        state = optimizer.state[model.get_parameter(name)]
+        after[f"momentum of {name}"] = state["momentum_buffer"]
+    assert set(names) - set(replaced) == {"frozen", "momentum of frozen", "scale"}
+    torch.testing.assert_close(replaced, {name: after[name] for name in replaced})
 
 
 def test_only_stablehlo_is_handed_over() -> None:

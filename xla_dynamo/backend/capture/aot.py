@@ -1,7 +1,7 @@
 """Make functional ATen graphs for forward, backward and inference of Dynamo's graph.
 
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
-torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_module,
+torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_joint_simple,
 min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
 (static_input_indices, num_forward_returns), the meta["desc"] of a joint graph's nodes, and the
 `_dynamo_source` of placeholders.
@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import aot_export_module
+from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch._guards import CompileContext, TracingContext
 from torch._subclasses import FakeTensorMode
 from torch.export._trace import _export_to_torch_ir
@@ -126,97 +126,27 @@ def compile(
     )(module, example_inputs)
 
 
-@dataclass(frozen=True)
-class JointSignature:
-    """Where results are in an exported graph of forward and backward.
-
-    buffers, gradients: by placeholder name of a buffer or parameter: the position of its new value
-        or its gradient among the results. loss: position of the loss.
-    """
-
-    buffers: Mapping[str, int]
-    gradients: Mapping[str, int]
-    loss: int
-
-
-def export_joint(
-    model: torch.nn.Module,
-    inputs: Sequence[torch.Tensor],
-    decompositions: Mapping[Any, Callable[..., Any]],
-    dynamo_pass: Callable[[GraphModule], object],
-) -> tuple[GraphModule, JointSignature]:
-    """One functional graph of `model(*inputs)`, which returns a scalar loss, and its gradients.
-
-    Parameters that share a tensor are one parameter. `dynamo_pass` edits, in place, the graph that
-    Dynamo captures first: without a graph break, or its error is raised.
-    """
+def capture_module(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> GraphModule:
+    """Dynamo's graph of `model(*inputs)`: without a graph break, or its error is raised."""
     with torch._dynamo.config.patch(allow_rnn=True):
-        model = _export_to_torch_ir(model, tuple(inputs), _log_export_usage=False)
-    dynamo_pass(model)
-    # Fake tensors of one mode: on real ones, AOTAutograd would run the model.
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    # aot_export_module would make each name of a tensor a parameter with a gradient of its own.
-    parameters = {n: torch.nn.Parameter(_fake(mode, p)) for n, p in model.named_parameters()}
-    buffers = {name: _fake(mode, buffer) for name, buffer in model.named_buffers()}
-
-    class ReturnsTuple(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, value in parameters.items():
-                self.register_parameter(_mangled(name), value)
-            for name, value in buffers.items():
-                self.register_buffer(_mangled(name), value)
-
-        def forward(self, *arguments: Any) -> Any:
-            tensors = {name: getattr(self, _mangled(name)) for name in buffers}
-            for name in parameters:
-                tensors[name] = _OwnGradient.apply(getattr(self, _mangled(name)))
-            return (torch.func.functional_call(model, tensors, arguments),)
-
-    exported, signature = aot_export_module(
-        ReturnsTuple(),
-        tuple(_fake(mode, x) for x in inputs),
-        trace_joint=True,
-        output_loss_index=0,
-        decompositions=dict(decompositions),
-    )
-    module = cast(GraphModule, exported)
-    backward = signature.backward_signature
-    assert backward is not None
-    results = [getattr(result, "name", None) for result in fx.results(module.graph)]
-    buffer_of = {str(name): str(key) for key, name in signature.inputs_to_buffers.items()}
-    parameter_of = {str(name): str(key) for key, name in signature.inputs_to_parameters.items()}
-    # Results: new buffers, the loss, gradients.
-    loss = len(signature.buffers_to_mutate)
-    new = {buffer_of[b]: i for i, b in enumerate(signature.buffers_to_mutate.values())}
-    gradients = {
-        parameter_of[p]: results.index(name, loss + 1)
-        for name, p in backward.gradients_to_parameters.items()
-    }
-    return module, JointSignature(new, gradients, loss)
+        return _export_to_torch_ir(model, tuple(inputs), _log_export_usage=False)
 
 
-class _OwnGradient(torch.autograd.Function):
-    """A view whose gradient is a node of its own: the signature tells gradients by their nodes.
+def export(
+    function: Callable[..., Sequence[Any]],
+    arguments: Sequence[torch.Tensor],
+    decompositions: Mapping[Any, Callable[..., Any]],
+) -> GraphModule:
+    """A functional graph of ATen ops of `function(*arguments)`, which may call autograd.
 
-    Two biases of a layer may have one gradient.
+    It mutates no argument, and its results share no memory with them. Values are not read.
     """
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return grad.clone()
-
-
-def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
-    return mode.from_tensor(tensor.detach())
-
-
-def _mangled(name: str) -> str:
-    return name.replace(".", "__")
+    # Fake tensors of one mode: on real ones, AOTAutograd would run the function.
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = tuple(mode.from_tensor(argument.detach()) for argument in arguments)
+    table = dict(decompositions)
+    exported = aot_export_joint_simple(function, fakes, trace_joint=False, decompositions=table)
+    return cast(GraphModule, exported)
 
 
 def _argument_names(module: GraphModule) -> tuple[str, ...]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
+from torch.fx import Graph, Node
 
-from xla_dynamo.backend import options
+from xla_dynamo.backend import options, pipeline
+from xla_dynamo.backend.capture import aot
+from xla_dynamo.backend.decompositions.table import traced_decompositions
 from xla_dynamo.backend.executable.launch import lower
-from xla_dynamo.backend.lowering import Lowered
-from xla_dynamo.backend.passes.contract import Context, WayIn, target_of
+from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.lowering import Lowered, unsupported
+from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import pjrt, topology
 
-from . import training_step
+aten = torch.ops.aten
 
 
 def analyze_training_step(
@@ -54,5 +59,64 @@ def lower_training_step(
     given = {"matmul_precision": matmul_precision, "numerics": numerics}
     chosen = options.parse({k: v for k, v in given.items() if v is not None}, None)
     context = Context("training step", WayIn.TPU_COST, target_of(chosen, "tpu"))
-    step = training_step.trace(model, inputs, context)
-    return lower(step.graph, context, aliases=step.aliases)
+    step, aliases = trace(model, inputs, context)
+    return lower(step, context, aliases=aliases)
+
+
+def trace(
+    model: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    context: Context,
+    *,
+    learning_rate: float = 0.1,
+    momentum: float = 0.9,
+) -> tuple[Graph, dict[int, int]]:
+    """One step of `model(*inputs)`, up to its lowering: a graph that returns loss and new states.
+
+    Its arguments are parameters, buffers, a momentum for each parameter, and the inputs; parameters
+    that share a tensor are one. The dictionary maps positions of arguments to those of the results
+    that replace them.
+
+    Raises:
+        UnsupportedOp: an op cannot be lowered.
+    """
+    captured = aot.capture_module(model, inputs)
+    pipeline.run(Stage.DYNAMO, captured, context)
+    parameters, buffers = dict(captured.named_parameters()), dict(captured.named_buffers())
+    names, many, states = [*parameters, *buffers], len(parameters), len(parameters) + len(buffers)
+
+    def step(*arguments: Tensor) -> list[Tensor | None]:
+        old, velocities = arguments[:many], arguments[states : states + many]
+        with torch.enable_grad():
+            leaves = [parameter.detach().requires_grad_() for parameter in old]
+            new_buffers = [buffer.clone() for buffer in arguments[many:states]]
+            tensors = dict(zip(names, [*leaves, *new_buffers], strict=True))
+            loss = torch.func.functional_call(captured, tensors, arguments[states + many :])
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        pairs = zip(velocities, gradients, strict=True)
+        moved = [None if g is None else v * momentum + g for v, g in pairs]
+        pairs = zip(old, moved, strict=True)
+        new = [None if v is None else p - v * learning_rate for p, v in pairs]
+        return [loss.detach(), *new, *new_buffers, *moved]
+
+    own = [*parameters.values(), *buffers.values()]
+    momenta = [torch.empty_like(parameter) for parameter in parameters.values()]
+    exported = aot.export(step, [*own, *momenta, *inputs], traced_decompositions())
+    pipeline.run(Stage.JOINT, exported, context)
+    aliases = _return_what_changes(exported.graph)
+    pipeline.run(Stage.ATEN, exported, context)
+    pipeline.run(Stage.STATIC, exported.graph, context)
+    unsupported.refuse(context.lifted.unsupported)
+    return exported.graph, aliases
+
+
+def _return_what_changes(graph: Graph) -> dict[int, int]:
+    """Drop from the new states those that are the old ones; the positions of the others."""
+    loss, *states = fx.results(graph)
+    kept: dict[int, Node] = {}
+    for at, (old, new) in enumerate(zip(fx.placeholders(graph), states, strict=False)):
+        if new is not None and (new.target, new.args) != (aten.clone.default, (old,)):
+            kept[at] = new
+    graph.output_node().args = ((loss, *kept.values()),)
+    edit.drop_unused(graph)
+    return {at: position for position, at in enumerate(kept, start=1)}
