@@ -75,9 +75,9 @@ def exchange_targets(graph: Graph, others: Mapping[object, Callable[..., Any]]) 
 
 
 def drop_detached(graph: Graph, node: Node) -> None:
-    """Use `node` in place of the detached copies of it that autograd saves."""
+    """Use `node` in place of the detached copies of it that autograd saves (2.15: aliases)."""
     for user in list(node.users):
-        if user.target is torch.ops.aten.detach.default:
+        if user.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
             drop_detached(graph, user)
             substitute(user, node)
 

@@ -26,7 +26,8 @@ def test_cholesky(dtype, batch, upper):
         (torch.triu(a) + torch.tril(noise, -1)) if upper else (torch.tril(a) + torch.triu(noise, 1))
     )
     agrees(aten.linalg_cholesky_ex.default, half, upper=upper)
-    agrees(aten.cholesky.default, a, upper)
+    if hasattr(aten, "cholesky"):  # gone from torch 2.15
+        agrees(aten.cholesky.default, a, upper)
     factor = torch.linalg.cholesky(a, upper=upper)
     agrees(aten.cholesky_inverse.default, factor, upper)
     agrees(aten.cholesky_solve.default, torch.randn(*batch, 4, 2, dtype=dtype), factor, upper)

@@ -109,7 +109,7 @@ def test_an_int_that_a_shape_depends_on_is_part_of_the_key() -> None:
 
 def test_identities_and_checks_go_even_where_all_is_static() -> None:
     module = traced(lambda x: x.detach() + 1, torch.ones(3))
-    assert "detach.default" in ops(module.graph)
+    assert {"detach.default", "alias.default"} & set(ops(module.graph))  # alias: torch 2.15
     assert specialize(module.graph, context())
     assert ops(module.graph) == ["add.Tensor"]
     assert not specialize(module.graph, context())

@@ -29,7 +29,8 @@ def linalg_cholesky_ex(a: Array, *, upper: bool = False, **_: Any) -> tuple[Arra
     return factor, info
 
 
-@lower(aten.cholesky.default)
+# aten.cholesky is gone from torch 2.15.
+@lower(*([aten.cholesky.default] if hasattr(aten, "cholesky") else []))
 def cholesky(a: Array, upper: bool = False) -> Array:
     # As in eager, only one triangle is read.
     lower_half = jnp.tril(lax.linalg.cholesky(_adjoint(a) if upper else a, symmetrize_input=False))
