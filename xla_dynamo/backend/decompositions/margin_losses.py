@@ -7,6 +7,8 @@ dimension. Calls are exchanged in Dynamo's graph, and these are decompositions b
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -66,28 +68,19 @@ def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN)
     return multilabel_margin_loss_forward(self, target, reduction)[0]
 
 
-def _functional_multi_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    p: int = 1,
-    margin: float = 1,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    how = _reduction(size_average, reduce, reduction)
-    return multi_margin_loss(input, target, p, margin, weight, how)
+def _functional(loss: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of torch.nn.functional, which has names for the reductions of an ATen op."""
+    signature = inspect.signature(function)
 
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        names = ("size_average", "reduce", "reduction")
+        how = _reduction(*(given.arguments.pop(name) for name in names))
+        return loss(*given.arguments.values(), how)
 
-def _functional_multilabel_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    return multilabel_margin_loss(input, target, _reduction(size_average, reduce, reduction))
+    return run
 
 
 def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> int:
@@ -111,11 +104,13 @@ MARGIN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
 MARGIN_CALLS: dict[object, Callable[..., Any]] = {
     **MARGIN_DECOMPOSITIONS,
     aten.multi_margin_loss: multi_margin_loss,
-    functional.multi_margin_loss: _functional_multi_margin_loss,
+    functional.multi_margin_loss: _functional(multi_margin_loss, functional.multi_margin_loss),
     nn_functions.multi_margin_loss: multi_margin_loss,
     aten.multilabel_margin_loss_forward: multilabel_margin_loss_forward,
     aten.multilabel_margin_loss.default: multilabel_margin_loss,
     aten.multilabel_margin_loss: multilabel_margin_loss,
-    functional.multilabel_margin_loss: _functional_multilabel_margin_loss,
+    functional.multilabel_margin_loss: _functional(
+        multilabel_margin_loss, functional.multilabel_margin_loss
+    ),
     nn_functions.multilabel_margin_loss: multilabel_margin_loss,
 }

@@ -7,6 +7,7 @@ torch-mlir alone. Every other op goes to its JAX rule.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 
 import torch
 from torch.fx import Node
@@ -100,80 +101,42 @@ def _is_one(node: Node, factor: str) -> bool:
 
 _BOOL = frozenset({torch.bool})
 
-# (ops, when torch-mlir is right: where all of these hold)
-_TABLE: tuple[tuple[tuple[torch._ops.OpOverload, ...], *tuple[Predicate, ...]], ...] = (
+# (ops of aten, when torch-mlir is right: where all of these hold)
+_TABLE: tuple[tuple[str, *tuple[Predicate, ...]], ...] = (
     # Element-wise
-    ((aten.neg.default, aten.abs.default), _of(_NUMBERS)),
-    ((aten.mul.Tensor,), _of(_NUMBERS), _numbers_wide),
-    ((aten.add.Tensor,), _of(_NUMBERS), _scaled_wide, _no_zero),
-    ((aten.sub.Tensor,), _of(_NUMBERS), _scaled_wide, _no_zero),
+    ("neg.default abs.default", _of(_NUMBERS)),
+    ("mul.Tensor", _of(_NUMBERS), _numbers_wide),
+    ("add.Tensor sub.Tensor", _of(_NUMBERS), _scaled_wide, _no_zero),
     # The rule divides 16-bit floats in float32: a reciprocal in 16 bits is too coarse.
-    ((aten.div.Tensor,), _of(_WIDE)),
-    (
-        (
-            aten.exp.default,
-            aten.log.default,
-            aten.log1p.default,
-            aten.expm1.default,
-            aten.sqrt.default,
-            aten.rsqrt.default,
-            aten.reciprocal.default,
-            aten.tanh.default,
-            aten.sigmoid.default,
-            aten.sin.default,
-            aten.cos.default,
-            aten.floor.default,
-            aten.ceil.default,
-        ),
-        _of(_FLOATS),
-    ),
-    ((aten.clamp.default,), _of(_FLOATS), _no_zero),
-    ((aten.maximum.default, aten.minimum.default), _of(_NUMBERS)),
+    ("div.Tensor", _of(_WIDE)),
+    ("exp.default log.default log1p.default expm1.default", _of(_FLOATS)),
+    ("sqrt.default rsqrt.default reciprocal.default", _of(_FLOATS)),
+    ("tanh.default sigmoid.default sin.default cos.default", _of(_FLOATS)),
+    ("floor.default ceil.default", _of(_FLOATS)),
+    ("clamp.default", _of(_FLOATS), _no_zero),
+    ("maximum.default minimum.default", _of(_NUMBERS)),
     # torch-mlir folds x == x to True, also where x is nan.
-    ((aten.eq.Tensor,), _to_bool(_INTS)),
-    (
-        (aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor),
-        _to_bool(_NUMBERS),
-    ),
-    ((aten.isnan.default,), _to_bool(_FLOATS)),
-    (
-        (
-            aten.logical_not.default,
-            aten.logical_and.default,
-            aten.logical_or.default,
-            aten.bitwise_and.Tensor,
-        ),
-        _of(_BOOL),
-    ),
-    ((aten.where.self,), _mask),
+    ("eq.Tensor", _to_bool(_INTS)),
+    ("ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor", _to_bool(_NUMBERS)),
+    ("isnan.default", _to_bool(_FLOATS)),
+    ("logical_not.default logical_and.default logical_or.default", _of(_BOOL)),
+    ("bitwise_and.Tensor", _of(_BOOL)),
+    ("where.self", _mask),
     # Products
-    ((aten.mm.default, aten.bmm.default), _of(_FLOATS), _no_empty),
-    ((aten.addmm.default,), _of(_FLOATS), _no_empty, _no_beta),
+    ("mm.default bmm.default", _of(_FLOATS), _no_empty),
+    ("addmm.default", _of(_FLOATS), _no_empty, _no_beta),
     # Reductions
-    ((aten.sum.dim_IntList,), _of(_WIDE), _no_empty, _some_dims, _several_summands),
-    ((aten.amax.default, aten.amin.default), _of(_FLOATS), _no_empty, _some_dims),
-    ((aten._softmax.default, aten._log_softmax.default), _of(_WIDE), _no_empty, _some_dims),
+    ("sum.dim_IntList", _of(_WIDE), _no_empty, _some_dims, _several_summands),
+    ("amax.default amin.default", _of(_FLOATS), _no_empty, _some_dims),
+    ("_softmax.default _log_softmax.default", _of(_WIDE), _no_empty, _some_dims),
     # Shapes and positions
-    (
-        (
-            aten.view.default,
-            aten.permute.default,
-            aten.unsqueeze.default,
-            aten.squeeze.dim,
-            aten.expand.default,
-            aten.clone.default,
-            aten.cat.default,
-            aten.select.int,
-            aten.flip.default,
-            aten.constant_pad_nd.default,
-        ),
-        _of(_ALL),
-    ),
-    ((aten.slice.Tensor,), _of(_ALL), _no_empty),
+    ("view.default permute.default unsqueeze.default squeeze.dim expand.default", _of(_ALL)),
+    ("clone.default cat.default select.int flip.default constant_pad_nd.default", _of(_ALL)),
+    ("slice.Tensor", _of(_ALL), _no_empty),
 )
 
 NATIVE: dict[torch._ops.OpOverload, list[Predicate]] = {
-    op: when for ops, *when in _TABLE for op in ops
+    attrgetter(op)(aten): when for ops, *when in _TABLE for op in ops.split()
 }
 
 

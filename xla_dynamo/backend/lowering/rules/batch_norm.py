@@ -30,78 +30,7 @@ Outputs = tuple[Array | None, ...]
 
 
 @lower(aten._native_batch_norm_legit_functional.default)
-def _native_batch_norm_legit_functional(
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array,
-    running_var: Array,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Outputs:
-    if not training:
-        operands = (x, weight, bias, running_mean, running_var)
-        out = _native_batch_norm_legit_no_training(*operands, momentum, eps)
-        return *out, running_mean, running_var
-    mean, var = _statistics(x, running_mean if x.ndim > 3 else None)
-    count = np.float64(x.size // max(x.shape[1], 1))
-    with np.errstate(divide="ignore"):
-        unbiased = var * float(count / (count - 1))
-    return (
-        *_normalize(x, weight, bias, mean, var, eps),
-        (1 - momentum) * running_mean + momentum * mean,
-        (1 - momentum) * running_var + momentum * unbiased,
-    )
-
-
-@lower(aten._batch_norm_with_update_functional.default)
-def _batch_norm_with_update_functional(
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array,
-    running_var: Array,
-    *momentum_and_eps: float,
-) -> Outputs:
-    out = _native_batch_norm_legit_functional(
-        x, weight, bias, running_mean, running_var, True, *momentum_and_eps
-    )
-    return *out[:3], _nothing(np.uint8), *out[3:]
-
-
-@lower(aten._native_batch_norm_legit_no_training.default)
-def _native_batch_norm_legit_no_training(
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    mean: Array | None,
-    var: Array | None,
-    momentum: float,
-    eps: float,
-) -> Outputs:
-    """Normalized by running statistics; torch leaves the saved ones empty."""
-    if mean is None or var is None:
-        raise Unsupported("Its mean or its variance is missing.", "Pass both, or train.")
-    total = dtypes.accumulation(x.dtype)
-    out, *_ = _normalize(x, weight, bias, mean.astype(total), var.astype(total), eps)
-    return out, _nothing(total), _nothing(total)
-
-
-@lower(aten._batch_norm_no_update.default)
-def _batch_norm_no_update(*args: Any) -> Outputs:
-    return *_native_batch_norm_legit_no_training(*args), _nothing(np.uint8)
-
-
-@lower(aten._native_batch_norm_legit.no_stats)
-def _native_batch_norm_legit(
-    x: Array, weight: Array | None, bias: Array | None, *settings: Any
-) -> Outputs:
-    return native_batch_norm(x, weight, bias, None, None, *settings)
-
-
-@lower(aten.native_batch_norm.default)
-def native_batch_norm(
+def batch_norm(
     x: Array,
     weight: Array | None,
     bias: Array | None,
@@ -111,15 +40,65 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> Outputs:
+    """The output, what is saved for its gradient, and the running statistics (updated).
+
+    Where running statistics normalize, torch leaves the saved ones empty.
+    """
     if not training:
-        operands = (x, weight, bias, running_mean, running_var)
-        return _native_batch_norm_legit_no_training(*operands, momentum, eps)
-    if running_mean is not None:
+        if running_mean is None or running_var is None:
+            raise Unsupported("Its mean or its variance is missing.", "Pass both, or train.")
+        total = dtypes.accumulation(x.dtype)
+        mean, var = running_mean.astype(total), running_var.astype(total)
+        out, *_ = _normalize(x, weight, bias, mean, var, eps)
+        return out, _nothing(total), _nothing(total), running_mean, running_var
+    mean, var = _statistics(x, running_mean if x.ndim > 3 else None)
+    results = _normalize(x, weight, bias, mean, var, eps)
+    if running_mean is None or running_var is None:
+        return *results, None, None
+    count = np.float64(x.size // max(x.shape[1], 1))
+    with np.errstate(divide="ignore"):
+        unbiased = var * float(count / (count - 1))
+    return (
+        *results,
+        (1 - momentum) * running_mean + momentum * mean,
+        (1 - momentum) * running_var + momentum * unbiased,
+    )
+
+
+@lower(aten._batch_norm_with_update_functional.default)
+def batch_norm_with_update(*args: Any) -> Outputs:
+    *operands, momentum, eps = args
+    out = batch_norm(*operands, True, momentum, eps)
+    return *out[:3], _nothing(np.uint8), *out[3:]
+
+
+@lower(aten._native_batch_norm_legit_no_training.default)
+def batch_norm_without_training(*args: Any) -> Outputs:
+    *operands, momentum, eps = args
+    return batch_norm(*operands, False, momentum, eps)[:3]
+
+
+@lower(aten._batch_norm_no_update.default)
+def batch_norm_without_update(*args: Any) -> Outputs:
+    return *batch_norm_without_training(*args), _nothing(np.uint8)
+
+
+@lower(aten._native_batch_norm_legit.no_stats)
+def batch_norm_without_statistics(
+    x: Array, weight: Array | None, bias: Array | None, *settings: Any
+) -> Outputs:
+    return batch_norm(x, weight, bias, None, None, *settings)[:3]
+
+
+@lower(aten.native_batch_norm.default)
+def native_batch_norm(*args: Any) -> Outputs:
+    *_, running_mean, _, training, _, _ = args
+    if training and running_mean is not None:
         raise Unsupported(
             "In training it updates its running statistics in place, which no op of XLA does.",
             "Call torch.nn.functional.batch_norm.",
         )
-    return _normalize(x, weight, bias, *_statistics(x, None), eps)
+    return batch_norm(*args)[:3]
 
 
 @lower(aten.native_batch_norm_backward.default)

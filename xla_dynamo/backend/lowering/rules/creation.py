@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from jax import Array, lax
 
+from xla_dynamo.backend.graph.memory_layout import fills_memory
 from xla_dynamo.backend.lowering.dtypes import to_numpy
 from xla_dynamo.backend.lowering.registry import Unsupported, lower
 
@@ -45,7 +47,7 @@ def empty_strided(
     size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
 ) -> Array:
     _check_dense(size, stride)
-    return zeros(size, dtype=dtype)
+    return _filled(size, 0, _dtype(dtype))
 
 
 @lower(aten.new_empty_strided.default)
@@ -58,25 +60,15 @@ def new_empty_strided(
 
 def _check_dense(size: Sequence[int], stride: Sequence[int]) -> None:
     """Raise for a layout with gaps or overlaps, in any order of dimensions: no array has it."""
-    expected = 1
-    for step, n in sorted((step, n) for step, n in zip(stride, size, strict=True) if n > 1):
-        if step != expected:
-            raise Unsupported(
-                f"XLA's arrays are dense, and the strides {tuple(stride)} leave gaps or overlap.",
-                "Make a contiguous tensor instead.",
-            )
-        expected *= n
+    if not fills_memory(size, stride):
+        raise Unsupported(
+            f"XLA's arrays are dense, and the strides {tuple(stride)} leave gaps or overlap.",
+            "Make a contiguous tensor instead.",
+        )
 
 
-@lower(aten.zeros.default, aten.empty.memory_format, aten.empty_permuted.default)
-@lower(aten._efficientzerotensor.default)  # a gradient that is zero everywhere, such as that of sgn
-def zeros(size: Sequence[int], *_layout: Any, dtype: Dtype = None, **_: Any) -> Array:
-    return _filled(size, 0, _dtype(dtype))
-
-
-@lower(aten.ones.default)
-def ones(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
-    return _filled(size, 1, _dtype(dtype))
+def filled(value: int, size: Sequence[int], *_layout: Any, dtype: Dtype = None, **_: Any) -> Array:
+    return _filled(size, value, _dtype(dtype))
 
 
 @lower(aten.new_full.default)
@@ -84,29 +76,23 @@ def new_full(x: Array, size: Sequence[int], value: Any, *, dtype: Dtype = None, 
     return _filled(size, value, _dtype(dtype, x.dtype))
 
 
-@lower(aten.new_zeros.default, aten.new_empty.default)
-def new_zeros(x: Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
-    return new_full(x, size, 0, dtype=dtype)
-
-
-@lower(aten.new_ones.default)
-def new_ones(x: Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> Array:
-    return new_full(x, size, 1, dtype=dtype)
-
-
 @lower(aten.full_like.default, aten.fill.Scalar, aten.fill.Tensor)
 def full_like(x: Array, value: Any, *, dtype: Dtype = None, **_: Any) -> Array:
     return new_full(x, x.shape, value, dtype=dtype)
 
 
-@lower(aten.zeros_like.default, aten.empty_like.default, aten.zero.default)
-def zeros_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
-    return full_like(x, 0, dtype=dtype)
-
-
-@lower(aten.ones_like.default)
-def ones_like(x: Array, *, dtype: Dtype = None, **_: Any) -> Array:
-    return full_like(x, 1, dtype=dtype)
+lower(aten.ones.default)(partial(filled, 1))
+lower(aten.new_ones.default)(partial(new_full, value=1))
+lower(aten.ones_like.default)(partial(full_like, value=1))
+zeros = lower(aten.zeros.default, aten.empty.memory_format, aten.empty_permuted.default)(
+    partial(filled, 0)
+)
+# A gradient that is zero everywhere, such as that of sgn.
+lower(aten._efficientzerotensor.default)(zeros)
+lower(aten.new_zeros.default, aten.new_empty.default)(partial(new_full, value=0))
+lower(aten.zeros_like.default, aten.empty_like.default, aten.zero.default)(
+    partial(full_like, value=0)
+)
 
 
 @lower(aten.scalar_tensor.default)

@@ -35,11 +35,6 @@ def product(
     return lax.dot_general(first, second, numbers, preferred_element_type=dtype)
 
 
-@lower(aten.mm.default, aten.mv.default)
-def mm(x: Array, y: Array) -> Array:
-    return product(x, y, (1, 0)).astype(x.dtype)
-
-
 @lower(aten._int_mm.default)
 def int_mm(x: Array, y: Array) -> Array:
     return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=np.int32)
@@ -73,22 +68,12 @@ def scaled_mm(
     return wide
 
 
-@lower(aten.bmm.default)
-def bmm(x: Array, y: Array) -> Array:
-    return product(x, y, (2, 1), (0,)).astype(x.dtype)
-
-
-@lower(aten.dot.default)
-def dot(x: Array, y: Array) -> Array:
-    return product(x, y, (0, 0)).astype(x.dtype)
-
-
 @lower(aten.vdot.default)
 def vdot(x: Array, y: Array) -> Array:
     return product(jnp.conj(x), y, (0, 0)).astype(x.dtype)
 
 
-@lower(aten.matmul.default)
+@lower(aten.mm.default, aten.mv.default, aten.bmm.default, aten.dot.default, aten.matmul.default)
 def matmul(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=accumulation(x.dtype)).astype(x.dtype)
 
