@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.compat.values.torch_private import KeySet, parse_key, without_keys
 
-Cast = Callable[[Any, torch.dtype], Any]
+# (op, args, kwargs) -> the dtype that floating-point arguments are cast to; None: they are not.
+Rule = Callable[[Any, Any, Any], torch.dtype | None]
 
 LOWER = """
 _convolution _convolution.deprecated conv1d conv2d conv3d conv_tbc conv_transpose1d
@@ -59,7 +60,7 @@ def install() -> None:
     others.fallback(torch.library.fallthrough_kernel)
     library = torch.library.Library("aten", "IMPL", "AutocastXLA")
     _libraries.extend((others, library))
-    for names, kernel in (
+    for names, rule in (
         (LOWER, _lower),
         (FLOAT32, _float32),
         (FLOAT32_DEFAULT, _float32_default),
@@ -68,11 +69,13 @@ def install() -> None:
         for name in names.split():
             packet, _, overload = name.partition(".")
             op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-            library.impl(name, functools.partial(kernel, op))
+            library.impl(name, functools.partial(_call, op, rule))
 
 
-def _call(op: Any, args: Any, kwargs: Any, dtype: torch.dtype) -> Any:
-    args, kwargs = pytree.tree_map(lambda item: _cast(item, dtype), (args, kwargs))
+def _call(op: Any, rule: Rule, *args: Any, **kwargs: Any) -> Any:
+    dtype = rule(op, args, kwargs)
+    if dtype is not None:
+        args, kwargs = pytree.tree_map(lambda item: _cast(item, dtype), (args, kwargs))
     with without_keys(_KEY):
         return op(*args, **kwargs)
 
@@ -91,25 +94,21 @@ def _cast(item: Any, dtype: torch.dtype) -> Any:
     return item.to(dtype) if _castable(item) and item.dtype is not dtype else item
 
 
-def _lower(op: Any, *args: Any, **kwargs: Any) -> Any:
-    return _call(op, args, kwargs, torch.get_autocast_dtype("xla"))
+def _lower(op: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return torch.get_autocast_dtype("xla")
 
 
-def _float32(op: Any, *args: Any, **kwargs: Any) -> Any:
-    return _call(op, args, kwargs, torch.float32)
+def _float32(op: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return torch.float32
 
 
-def _float32_default(op: Any, *args: Any, **kwargs: Any) -> Any:
+def _float32_default(op: Any, args: Any, kwargs: Any) -> torch.dtype | None:
     index = [argument.name for argument in op._schema.arguments].index("dtype")
     given = args[index] if index < len(args) else kwargs.get("dtype")
-    if given is not None or not _castable(args[0]):
-        with without_keys(_KEY):
-            return op(*args, **kwargs)
-    return _call(op, args, kwargs, torch.float32)
+    return torch.float32 if given is None and _castable(args[0]) else None
 
 
-def _widest(op: Any, *args: Any, **kwargs: Any) -> Any:
+def _widest(op: Any, args: Any, kwargs: Any) -> torch.dtype:
     dtypes = {item.dtype for item in pytree.tree_leaves((args, kwargs)) if _castable(item)}
     lower = torch.get_autocast_dtype("xla")
-    widest = torch.float32 if dtypes - {lower} else lower
-    return _call(op, args, kwargs, widest)
+    return torch.float32 if dtypes - {lower} else lower

@@ -10,7 +10,6 @@ import atexit
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -105,18 +104,3 @@ def run_closures(device: devices.Named | None = None) -> None:
     _worker.run_all(_async_closures.pop(index, ()))
     for closure in _closures.pop(index, []):
         closure()
-
-
-@contextmanager
-def step(device: devices.Named | None = None, check: Callable[[Any], None] | None = None) -> Any:
-    """A block that is one step: barriers around it, also when it raises.
-
-    check: is given the trace before the closing barrier.
-    """
-    mark_step(device)
-    try:
-        yield
-        if check is not None:
-            check(pending.trace(torch.device("xla", devices.index_of(device))))
-    finally:
-        mark_step(device)

@@ -32,7 +32,7 @@ _FUSED = (
     ("torch.optim.adam", "_fused_adam", "_multi_tensor_adam", {"capturable": True}),
     ("torch.optim.sgd", "_fused_sgd", "_multi_tensor_sgd", {}),
 )
-_undo: list[Callable[[], None]] = []
+_undo: list[Callable[[], Any]] = []
 
 
 def install() -> None:
@@ -67,12 +67,8 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 def _register_module() -> None:
     """torch.xla: what torch.utils.checkpoint and torch.random.fork_rng ask for the random state."""
     torch._register_device_module("xla", torch_xla_module)
-
-    def remove() -> None:
-        del torch.xla  # type: ignore[attr-defined]
-        del sys.modules["torch.xla"]
-
-    _undo.append(remove)
+    _undo.append(lambda: delattr(torch, "xla"))
+    _undo.append(lambda: sys.modules.pop("torch.xla"))
 
 
 def _seed_with_pytorch() -> None:
@@ -218,8 +214,4 @@ def _default_platform() -> None:
     if "PJRT_DEVICE" in os.environ:
         return
     os.environ["PJRT_DEVICE"] = devices.hardware()
-
-    def remove() -> None:
-        os.environ.pop("PJRT_DEVICE", None)
-
-    _undo.append(remove)
+    _undo.append(lambda: os.environ.pop("PJRT_DEVICE", None))

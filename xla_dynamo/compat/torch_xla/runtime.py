@@ -42,8 +42,11 @@ def set_device_type(pjrt_device: str) -> None:
 
 
 def using_pjrt() -> bool:
-    """True: there is no other runtime."""
+    """True: there is no other runtime, and every XLA device computes in bfloat16."""
     return True
+
+
+is_bf16_supported = using_pjrt
 
 
 def requires_pjrt(fn: F) -> F:
@@ -58,11 +61,6 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
         IndexError: it does not exist.
     """
     return devices.default() if n is None else devices.set_default(n)
-
-
-def is_bf16_supported() -> bool:
-    """Whether the device computes in bfloat16: every XLA device does."""
-    return True
 
 
 def world_size() -> int:

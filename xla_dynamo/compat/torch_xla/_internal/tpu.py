@@ -108,10 +108,10 @@ def discover_master_worker_ip(use_localhost: bool = True) -> str:
     return "localhost" if use_localhost else get_worker_ips()[0]
 
 
-def configure_one_chip_topology() -> None:
-    """Let libtpu see one chip."""
-    configure_topology(0, 1)
-
-
-def configure_topology(local_rank: int, local_world_size: int, base_port: int = 8476) -> None:
+def configure_topology(
+    local_rank: int = 0, local_world_size: int = 1, base_port: int = 8476
+) -> None:
     """Nothing: one process drives all chips of the host, as libtpu does by default."""
+
+
+configure_one_chip_topology = configure_topology

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _SMOOTHING = 0.4
@@ -46,13 +47,13 @@ class RateTracker:
         return (self._before + self._count) / elapsed if elapsed > 0 else 0.0
 
 
+@dataclass(repr=False)
 class _StepMetrics:
     """A line of text, and scalars for TensorBoard."""
 
-    def __init__(self, line: str, scalars: dict[str, float], step: int) -> None:
-        self._line = line
-        self._scalars = scalars
-        self._step = step
+    _line: str
+    _scalars: dict[str, float]
+    _step: int
 
     def write_summary(self, writer: Any) -> None:
         """Add the scalars to a TensorBoard writer, if there is one."""

@@ -7,11 +7,11 @@ over the threads.
 from __future__ import annotations
 
 import copy
-import functools
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,12 +38,12 @@ class Context:
         return getattr(self, name)
 
 
+@dataclass
 class ThreadResult:
     """What a thread's loop function returned, or raised."""
 
-    def __init__(self) -> None:
-        self.result: Any = None
-        self.error: BaseException | None = None
+    result: Any = None
+    error: BaseException | None = None
 
 
 class DataParallel:
@@ -142,22 +142,32 @@ class DataParallel:
         group = Replicas(len(self._models))
         results = [ThreadResult() for _ in self._models]
 
-        def runner(rank: int) -> Callable[[], None]:
-            loader = PerDeviceLoader(parallel, torch.device(self._device_ids[rank]), number)
-            call = functools.partial(
-                loop_fn, self._models[rank], loader, *self._place(rank), **kwargs
-            )
-            return functools.partial(
-                self._module_runner, call, rank, group, parallel, results[rank]
-            )
+        def run(rank: int) -> None:
+            device, context = self._place(rank)
+            xm.set_replication(device, self._device_ids)
+            group.join(rank)
+            try:
+                batches = PerDeviceLoader(parallel, device, number)
+                result = loop_fn(self._models[rank], batches, device, context, **kwargs)
+                results[rank].result = result
+            except BaseException as error:
+                results[rank].error = error
+                group.fail()
+                if not isinstance(error, threading.BrokenBarrierError):
+                    print(
+                        f"Exception in model function for device={device}: {error}", file=sys.stderr
+                    )
+                    traceback.print_exc(limit=16, file=sys.stderr)
+            finally:
+                group.leave()
 
-        if len(self._models) == 1:
-            runner(0)()  # in this thread, which Ctrl-C reaches
+        threads = [
+            threading.Thread(target=run, args=(rank,), daemon=True, name=f"xla_replica:{rank}")
+            for rank in range(len(self._models))
+        ]
+        if len(threads) == 1:
+            run(0)  # in this thread, which Ctrl-C reaches
         else:
-            threads = [
-                threading.Thread(target=runner(rank), daemon=True, name=f"xla_replica:{rank}")
-                for rank in range(len(self._models))
-            ]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -167,28 +177,6 @@ class DataParallel:
             causes = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
             raise (causes or errors)[0]
         return [each.result for each in results]
-
-    def _module_runner(
-        self,
-        call: Callable[[], Any],
-        rank: int,
-        group: Replicas,
-        parallel: ParallelLoader,
-        result: ThreadResult,
-    ) -> None:
-        device = self._device_ids[rank]
-        xm.set_replication(device, self._device_ids)
-        group.join(rank)
-        try:
-            result.result = call()
-        except BaseException as error:
-            result.error = error
-            group.fail()
-            if not isinstance(error, threading.BrokenBarrierError):
-                print(f"Exception in model function for device={device}: {error}", file=sys.stderr)
-                traceback.print_exc(limit=16, file=sys.stderr)
-        finally:
-            group.leave()
 
 
 def _device_of(module: torch.nn.Module) -> str:

@@ -24,7 +24,6 @@ Tensors = Sequence[torch.Tensor]
 _c10d: Any = c10d
 _Group: Any = _c10d.ProcessGroup  # whose type says more of argument names than callers rely on
 _distributed: Any = dist
-_MEMBERSHIP = {"RANK": "0", "WORLD_SIZE": "1"}  # torchrun's variables, and what they are without it
 
 
 def _done(result: Any) -> Any:
@@ -122,10 +121,6 @@ class ProcessGroupXla(_Group):
     send = recv = recv_anysource = _alone
 
 
-def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupXla:
-    return ProcessGroupXla(store, rank, size, timeout)
-
-
 def _rendezvous(url: str, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
     yield (
         _distributed.HashStore(),
@@ -148,7 +143,7 @@ def new_xla_process_group(
 
 def _register() -> None:
     if "xla" not in dist.Backend.backend_list:
-        dist.Backend.register_backend("xla", _create, devices="xla")
+        dist.Backend.register_backend("xla", ProcessGroupXla, devices="xla")
         _distributed.register_rendezvous_handler("xla", _rendezvous)
 
 

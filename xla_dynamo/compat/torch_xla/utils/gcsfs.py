@@ -9,7 +9,7 @@ import builtins
 import os
 import shutil
 from collections.abc import Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from xla_dynamo.errors import XlaDynamoError
 
@@ -30,15 +30,13 @@ def is_gcs_path(path: str) -> bool:
     return path.startswith(_PREFIX)
 
 
-def _refuse(path: str) -> NoReturn:
-    raise XlaDynamoError(
-        f"{path}: Google Cloud Storage is not served by torch_xla.utils.gcsfs here; "
-        "use the package google-cloud-storage or gcsfs, or mount the bucket (gcsfuse)."
-    )
-
-
 def _local(path: str) -> str:
-    return _refuse(path) if is_gcs_path(path) else path
+    if is_gcs_path(path):
+        raise XlaDynamoError(
+            f"{path}: Google Cloud Storage is not served by torch_xla.utils.gcsfs here; "
+            "use the package google-cloud-storage or gcsfs, or mount the bucket (gcsfuse)."
+        )
+    return path
 
 
 def open(path: str, mode: str = "r", encoding: str | None = None) -> Any:

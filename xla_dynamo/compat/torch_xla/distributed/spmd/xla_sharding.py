@@ -24,16 +24,9 @@ _specs: Any = WeakTensorKeyDictionary()  # tensor -> (mesh, partition spec)
 _global_mesh: list[Mesh | None] = [None]
 
 
-class ShardingType(IntEnum):
-    """How a tensor lies on the devices."""
-
-    REPLICATED = 0
-    MAXIMAL = 1
-    TUPLE = 2
-    TILED = 3
-    MANUAL = 4
-    PARTIAL = 5
-    UNKNOWN = 6
+ShardingType = IntEnum(  # how a tensor lies on the devices
+    "ShardingType", "REPLICATED MAXIMAL TUPLE TILED MANUAL PARTIAL UNKNOWN", start=0
+)
 
 
 class Mesh:
@@ -142,12 +135,6 @@ def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) ->
         NotAvailable: the mesh has more than one device.
         ValueError: the specification names axes that the mesh lacks, or misses dimensions.
     """
-    _check(t, mesh, partition_spec)
-    _specs[t] = (mesh, tuple(partition_spec))
-    return t
-
-
-def _check(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> None:
     if mesh.size() > 1:
         raise NotAvailable(
             f"{mesh} has {mesh.size()} devices, and sharding over several is not supported yet: "
@@ -159,6 +146,8 @@ def _check(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> None:
         known = isinstance(name, int) or mesh.get_axis_name_idx(name) is not None
         if not known:
             raise ValueError(f"{name!r} is not an axis of {mesh}")
+    _specs[t] = (mesh, tuple(partition_spec))
+    return t
 
 
 def _axes(partition_spec: PartitionSpec) -> list[Any]:
