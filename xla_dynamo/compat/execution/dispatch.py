@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend import metrics as backend_metrics
 from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import ForeignTensor, Trace, find, trace_of
-from xla_dynamo.compat.values import unsupported_tensors
+from xla_dynamo.compat.values import describe, unsupported_tensors
 from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
 from xla_dynamo.compat.values.op_table import OPS, Op, handles, op_of
-from xla_dynamo.compat.values.source_location import user_location
+from xla_dynamo.compat.values.source_location import Location, user_location
 from xla_dynamo.compat.values.values import Leaf, Value, leaf, meta, restrided
 
-from . import cpu_fallback, dynamic_shapes, sync
+from . import dynamic_shapes, sync
 
 aten = torch.ops.aten
 
@@ -78,7 +79,7 @@ def _admit(trace: Trace, op: Op, args: Any) -> Any:
             return leaf(sync.upload(trace, argument))
         raise RuntimeError(
             f"Input tensor is not an XLA tensor: {argument.type()} "
-            f"(Expected all tensors to be on the same device: {op.name} got tensors on "
+            f"(Expected all tensors to be on the same device: {op} got tensors on "
             f"{trace.device} and on {argument.device}. Move it with .to('{trace.device}'))"
         )
 
@@ -104,8 +105,27 @@ def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     with honouring_lazy_bits():
         results = op.func(*args, **kwargs)
     results = pytree.tree_map(to_device, results)
-    cpu_fallback.report(op.func, user_location())
+    location = user_location()
+    metrics.count_fallback(op.func)
+    backend_metrics.warn_once(
+        (op.func, location), _fallback(op.func, location), backend_metrics.FallbackWarning
+    )
     return results
+
+
+def _fallback(func: Any, location: Location | None) -> str:
+    """The warning for an op that runs on the CPU: the op, the user's line, why, and what to do."""
+    values = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
+    why = (
+        "the shape of its result depends on values, which XLA cannot express"
+        if values
+        else "PyTorch cannot tell the shape of its result beforehand"
+    )
+    return (
+        f"{describe.op_name(func)} at {describe.where(location)} runs on the CPU: {why}. "
+        "Each time, this waits for the device and copies operands and results. "
+        "Do it outside the training step if you can."
+    )
 
 
 @handles(aten._propagate_xla_data.default)

@@ -16,7 +16,7 @@ from pathlib import Path
 from xla_dynamo.backend.graph import error_origin
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import describe
-from xla_dynamo.compat.values.trie import State, metas_in
+from xla_dynamo.compat.values.trie import State, metas_in, refs_in
 from xla_dynamo.compat.values.values import Failure
 
 from . import out_of_memory, program_cache
@@ -62,7 +62,7 @@ def _spread(failure: Failure, culprit: State, trace: Trace, lost: Lost) -> Lost:
         results = range(first, first := first + len(metas_in(state.outputs)))
         if state in states:
             continue
-        operands = (ref.index for ref in describe.refs(state) if ref.meta is None)
+        operands = (ref.index for ref in refs_in(state.key) if ref.meta is None)
         if state is culprit or any(values.get(i) is failure for i in operands):
             states.add(state)
             values.update(dict.fromkeys(results, failure))

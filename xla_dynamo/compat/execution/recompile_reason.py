@@ -17,9 +17,9 @@ from xla_dynamo.backend.passes.contract import WayIn
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics as lazy_metrics
 from xla_dynamo.compat.recording.trace import Trace
-from xla_dynamo.compat.values.describe import op_at, op_name, producers, refs, show, where
+from xla_dynamo.compat.values.describe import op_at, op_name, producers, show, where
 from xla_dynamo.compat.values.source_location import Location
-from xla_dynamo.compat.values.trie import Number, State
+from xla_dynamo.compat.values.trie import Number, State, refs_in
 from xla_dynamo.compat.values.values import Ref
 from xla_dynamo.config import config
 
@@ -200,7 +200,9 @@ def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) 
         return Difference("live", f"the set of live tensors differs: {text}")
     for i in sorted({*old_dead} ^ {*dead}):
         change = "is given up, was kept" if i in dead else "is kept, was given up"
-        user = next(state for state in path if any(r is trace.inputs[i].ref for r in refs(state)))
+        user = next(
+            state for state in path if any(r is trace.inputs[i].ref for r in refs_in(state.key))
+        )
         text = f"input {i} ({trace.inputs[i].meta}, first used by {op_at(user)}) {change}"
         return Difference("live", f"the set of live tensors differs: {text}")
     return Difference("live", "the set of live tensors differs")

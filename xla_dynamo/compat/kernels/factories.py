@@ -23,61 +23,31 @@ aten = torch.ops.aten
 
 # Made on the device by one recorded op; the keyword arguments are those of the schema.
 _RECORDED = (
-    aten.arange.default,
-    aten.arange.start,
-    aten.arange.start_step,
-    aten.eye.default,
-    aten.eye.m,
-    aten.full.default,
-    aten.linspace.default,
-    aten.logspace.default,
-    aten.ones.default,
-    aten.rand.default,
-    aten.randint.default,
-    aten.randint.low,
-    aten.randn.default,
-    aten.randperm.default,
-    aten.scalar_tensor.default,
-    aten.tril_indices.default,
-    aten.triu_indices.default,
-    aten.zeros.default,
+    *(aten.arange.default, aten.arange.start, aten.arange.start_step),
+    *(aten.eye.default, aten.eye.m, aten.tril_indices.default, aten.triu_indices.default),
+    *(aten.full.default, aten.ones.default, aten.zeros.default, aten.scalar_tensor.default),
+    *(aten.linspace.default, aten.logspace.default),
+    *(aten.rand.default, aten.randn.default, aten.randperm.default),
+    *(aten.randint.default, aten.randint.low),
 )
 
 
 def register_factories(library: torch.library.Library) -> None:
     """Register the kernels."""
     library.impl("empty.memory_format", _empty)
-    library.impl("empty_strided", _empty_strided)
+    library.impl("empty_strided", _empty)
     library.impl("_copy_from", _copy_from)
     library.impl("_efficientzerotensor", _recorder(aten.zeros.default))
     for func in _RECORDED:
-        name = f"{func._schema.name.removeprefix('aten::')}"
-        overload = func._overloadname
-        full = name if overload == "default" else f"{name}.{overload}"
-        library.impl(full, _recorder(func))
+        library.impl(func.name().removeprefix("aten::"), _recorder(func))
 
 
 def _empty(
-    size: Any,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    memory_format: Any = None,
-) -> torch.Tensor:
-    made = meta(torch.Size(size), dtype or torch.get_default_dtype())
-    return tensor(Value(shape_inference.like(made, memory_format=memory_format), trace(device)))
-
-
-def _empty_strided(
-    size: Any,
-    stride: Any,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
+    size: Any, stride: Any = None, *, device: Any, dtype: Any = None, **options: Any
 ) -> torch.Tensor:
     made = meta(torch.Size(size), dtype or torch.get_default_dtype(), stride)
+    if options.get("memory_format") is not None:
+        made = shape_inference.like(made, memory_format=options["memory_format"])
     return tensor(Value(made, trace(device)))
 
 

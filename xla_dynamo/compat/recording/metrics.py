@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from xla_dynamo.compat.values.fork_safe import fork_safe
@@ -25,18 +26,18 @@ _SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
 _STATES = 4096  # states whose launches are counted one by one, before they are summed up
 
 
+@dataclass(slots=True)
 class Metric:
     """Samples of one thing: all of them summed, the last ones with their times.
 
     samples: (seconds since the epoch, value in nanoseconds, bytes or of no unit).
     """
 
-    __slots__ = ("samples", "sum", "total")
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.sum = 0.0
-        self.samples: collections.deque[tuple[float, float]] = collections.deque(maxlen=_SAMPLES)
+    total: int = 0
+    sum: float = 0.0
+    samples: collections.deque[tuple[float, float]] = field(
+        default_factory=functools.partial(collections.deque, maxlen=_SAMPLES)
+    )
 
 
 lock = fork_safe(threading.RLock())
@@ -161,5 +162,6 @@ def sum_up() -> None:
 
 
 def count_fallback(func: Any) -> None:
-    """Count an op that ran on the CPU."""
-    count(func._schema.name)
+    """Count an op, or another function of a graph, that ran on the CPU."""
+    schema = getattr(func, "_schema", None)
+    count(schema.name if schema else f"{func.__module__}.{func.__name__}")

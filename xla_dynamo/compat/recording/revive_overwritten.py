@@ -14,25 +14,16 @@ from xla_dynamo.compat.values.values import Failure, Leaf, Value, leaf
 
 aten = torch.ops.aten
 
+# Of bernoulli, the form that reads its target, as probabilities, is none.
 _OVERWRITES = frozenset(
-    {
-        aten._foreach_zero.default,
-        aten.bernoulli.p,
-        aten.bernoulli.Tensor,
-        aten.cauchy.default,
-        aten.exponential.default,
-        aten.fill.Scalar,
-        aten.fill.Tensor,
-        aten.geometric.default,
-        aten.log_normal.default,
-        aten.normal_functional.default,
-        getattr(aten.random, "from"),
-        aten.random.default,
-        aten.random.to,
-        aten.uniform.default,
-        aten.zero.default,
-    }
-)
+    getattr(packet, overload)
+    for packet in (
+        *(aten._foreach_zero, aten.bernoulli, aten.cauchy, aten.exponential, aten.fill),
+        *(aten.geometric, aten.log_normal, aten.normal_functional, aten.random, aten.uniform),
+        aten.zero,
+    )
+    for overload in packet.overloads()
+) - {aten.bernoulli.default}
 
 
 def without_failed(func: Any, args: Any) -> Any:

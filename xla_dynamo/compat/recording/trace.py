@@ -30,9 +30,9 @@ from xla_dynamo.compat.values.trie import (
     Outputs,
     State,
     constant,
-    inputs_in,
     metas_in,
     numbers_in,
+    refs_in,
     zero_dim,
 )
 from xla_dynamo.compat.values.values import (
@@ -70,14 +70,14 @@ class Trace:
         self.device = device
         self.lock = fork_safe(threading.RLock())
         self.default_dtype = torch.get_default_dtype()
-        self.root = State(None, (), 0, 0, None, None)
+        self.root = State()
         self.states = 0
         self.clear()
 
     def clear(self) -> None:
         """Start a new trace."""
         if self.states > _STATES:  # ops that never repeat: executables stay, see programs
-            self.root, self.states = State(None, (), 0, 0, None, None), 0
+            self.root, self.states = State(), 0
         self.state = self.root
         self.stamp: object = object()
         self.inputs: list[Value] = []
@@ -132,7 +132,8 @@ class Trace:
         path = self.state.path()
         outputs = [one for state in path for one in metas_in(state.outputs)]
         numbers = sum(numbers_in(state.key) for state in path)
-        used = [index for state in path for index in inputs_in(state.key)]
+        refs = [ref for state in path for ref in refs_in(state.key)]
+        used = [ref.index for ref in refs if ref.meta is not None]
         self._undo(numbers, max(used, default=-1) + 1)
         del self.seeds[sum(state.op.random for state in path) :]
         del self.values[len(outputs) :]
@@ -193,7 +194,7 @@ class Trace:
     def _forget(self) -> None:
         """Begin a trie for another default dtype, which decides about results and is in no key."""
         self.default_dtype = torch.get_default_dtype()
-        self.root = self.state = State(None, (), 0, 0, None, None)
+        self.root = self.state = State()
         self.states = 0
 
     def _add_with_numbers(self, key: list[Any], op: Op, args: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -56,19 +56,6 @@ def show(argument: Any) -> str:
 def producers(path: Sequence[State]) -> list[State]:
     """The state that computes each value of a trace, by the value's index."""
     return [state for state in path for _ in range(len(metas_in(state.outputs)))]
-
-
-def refs(state: State) -> Iterator[Ref]:
-    """The values that an op takes, in order."""
-
-    def flat(item: Any) -> Iterator[Ref]:
-        if type(item) is Ref:
-            yield item
-        elif isinstance(item, tuple):
-            for part in item:
-                yield from flat(part)
-
-    return flat(state.key)
 
 
 def two_devices(first: torch.device | str, second: torch.device | str) -> RuntimeError:

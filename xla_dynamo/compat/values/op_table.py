@@ -7,6 +7,7 @@ other is recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ aten = torch.ops.aten
 Handler = Callable[["Op", Any, Any], Any]
 
 
+@dataclass(eq=False, slots=True, repr=False)
 class Op:
     """One aten overload as the recorder sees it.
 
@@ -27,19 +29,13 @@ class Op:
     random: whether it draws from the device's generator.
     """
 
-    __slots__ = ("func", "handler", "name", "random", "scalars")
-
-    def __init__(
-        self, func: Any, handler: Handler | None, scalars: Collection[int | str], random: bool
-    ) -> None:
-        self.func = func
-        self.name = str(func)
-        self.handler = handler
-        self.scalars = scalars
-        self.random = random
+    func: Any
+    handler: Handler | None
+    scalars: Collection[int | str]
+    random: bool
 
     def __repr__(self) -> str:
-        return self.name
+        return str(self.func)
 
 
 HANDLERS: dict[Any, Handler] = {}

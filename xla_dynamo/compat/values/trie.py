@@ -8,6 +8,8 @@ only to itself (ints, strings, dtypes; lists are tuples).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,19 +24,18 @@ from .values import Meta, Ref
 Outputs = Any
 
 
+@dataclass(eq=False, slots=True, repr=False)
 class Number:
     """In an op's arguments: the number that is scalar input `index` of the trace."""
 
-    __slots__ = ("dtype", "index")
-
-    def __init__(self, index: int, dtype: torch.dtype | type) -> None:
-        self.index = index
-        self.dtype = dtype  # of a 0-d CPU tensor, or int or float
+    index: int
+    dtype: torch.dtype | type  # of a 0-d CPU tensor, or int or float
 
     def __repr__(self) -> str:
         return f"scalar{self.index}"
 
 
+@dataclass(eq=False, slots=True, repr=False)
 class State:
     """A node of the trie: the op that led here, and what can follow.
 
@@ -45,38 +46,16 @@ class State:
     programs: what runs the trace that ends here, by which results live and inputs die.
     """
 
-    __slots__ = (
-        "children",
-        "first",
-        "first_key",
-        "key",
-        "location",
-        "outputs",
-        "parent",
-        "positional",
-        "programs",
-        "scalars",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        parent: State | None,
-        key: tuple[Any, ...],
-        positional: int,
-        scalars: int,
-        outputs: Outputs,
-        location: Location | None,
-    ) -> None:
-        self.parent = parent
-        self.key = key
-        self.positional = positional
-        self.scalars = scalars
-        self.outputs = outputs
-        self.location = location
-        self.first_key: Any = None  # most states have one child: compare before hashing
-        self.first: State | None = None
-        self.children: dict[Any, State] = {}
-        self.programs: dict[Any, Any] = {}
+    parent: State | None = None
+    key: tuple[Any, ...] = ()
+    positional: int = 0
+    scalars: int = 0
+    outputs: Outputs = None
+    location: Location | None = None
+    first_key: Any = None  # most states have one child: compare before hashing
+    first: State | None = None
+    children: dict[Any, State] = field(default_factory=dict)
+    programs: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def op(self) -> Op:
@@ -118,17 +97,15 @@ class State:
         return states[::-1]
 
 
+@dataclass(eq=False, slots=True, repr=False)
 class Token:
     """Stands in a key for a number of the trace, or for a constant that would equal another.
 
     value: the constant, or of a number its dtype, or int or float.
     """
 
-    __slots__ = ("number", "value")
-
-    def __init__(self, value: Any, number: bool = False) -> None:
-        self.value = value
-        self.number = number
+    value: Any
+    number: bool = False
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -153,24 +130,20 @@ def zero_dim(dtype: torch.dtype) -> Token:
 
 def numbers_in(key: tuple[Any, ...]) -> int:
     """How many numbers of the trace an op takes."""
-    count = 0
-    for item in key:
-        if type(item) is Token:
-            count += item.number
-        elif type(item) is tuple:
-            count += numbers_in(item)
-    return count
+    return sum(item.number for item in _flat(key) if type(item) is Token)
 
 
-def inputs_in(key: tuple[Any, ...]) -> list[int]:
-    """Which inputs of the trace an op takes."""
-    found: list[int] = []
+def refs_in(key: tuple[Any, ...]) -> Iterator[Ref]:
+    """The values that an op takes, in order."""
+    return (item for item in _flat(key) if type(item) is Ref)
+
+
+def _flat(key: tuple[Any, ...]) -> Iterator[Any]:
     for item in key:
-        if type(item) is Ref and item.meta is not None:
-            found.append(item.index)
-        elif type(item) is tuple:
-            found.extend(inputs_in(item))
-    return found
+        if type(item) is tuple:
+            yield from _flat(item)
+        else:
+            yield item
 
 
 def metas_in(outputs: Outputs) -> list[Meta]:

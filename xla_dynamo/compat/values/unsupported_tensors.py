@@ -15,14 +15,6 @@ from xla_dynamo.errors import UnsupportedOp
 from . import describe
 from .source_location import user_location
 
-_SPARSE = (
-    torch.sparse_coo,
-    torch.sparse_csr,
-    torch.sparse_csc,
-    torch.sparse_bsr,
-    torch.sparse_bsc,
-)
-
 
 def is_dense(tensor: torch.Tensor) -> bool:
     """Whether an xla device can hold such a tensor."""
@@ -41,7 +33,7 @@ def refuse(layout: torch.layout, dtype: torch.dtype, func: Any = None) -> Unsupp
 
 
 def _remedy(layout: torch.layout) -> str:
-    if layout in _SPARSE:
+    if str(layout).startswith("torch.sparse"):
         return (
             "Keep it on the CPU (x.cpu() before the op, for one that makes it), or move "
             "x.to_dense(); an embedding's gradient is dense with sparse=False."

@@ -11,7 +11,7 @@ import copy
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -25,17 +25,15 @@ Array = Any
 naming = fork_safe(threading.Lock())
 
 
+@dataclass(eq=False, slots=True, repr=False)
 class Ref:
     """The name of a value inside one trace: input or result number `index`.
 
     Refs are interned, so that comparing two traces compares identities.
     """
 
-    __slots__ = ("index", "meta")
-
-    def __init__(self, index: int, meta: Meta | None) -> None:
-        self.index = index
-        self.meta = meta  # of an input; the meta of a result is its op's business
+    index: int
+    meta: Meta | None  # of an input; the meta of a result is its op's business
 
     def __repr__(self) -> str:
         return f"%{self.index}" if self.meta is None else f"%arg{self.index}"
@@ -53,6 +51,7 @@ def result(index: int) -> Ref:
     return results[index]
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True, repr=False)
 class Meta:
     """Shape, dtype and strides of a value, one object for each triple: compare with `is`.
 
@@ -60,15 +59,10 @@ class Meta:
     they are row-major. Arrays of a device have none.
     """
 
-    __slots__ = ("__weakref__", "dtype", "inputs", "shape", "strides")
-
-    def __init__(
-        self, shape: torch.Size, dtype: torch.dtype, strides: tuple[int, ...] | None
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.strides = strides
-        self.inputs: list[Ref] = []  # the k-th input of a trace, if it has this meta
+    shape: torch.Size
+    dtype: torch.dtype
+    strides: tuple[int, ...] | None
+    inputs: list[Ref] = field(default_factory=list)  # the k-th input of a trace, if of this meta
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -156,6 +150,7 @@ class Home(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True, repr=False)
 class Value:
     """One tensor value on one device.
 
@@ -164,21 +159,11 @@ class Value:
     A value with neither is what torch.empty gives: not yet anything.
     """
 
-    __slots__ = ("array", "home", "meta", "ref", "stamp")
-
-    def __init__(
-        self,
-        meta: Meta,
-        home: Home,
-        ref: Ref | Failure | None = None,
-        stamp: object = None,
-        array: Array = None,
-    ) -> None:
-        self.meta = meta
-        self.home = home
-        self.ref = ref
-        self.stamp = stamp
-        self.array = array
+    meta: Meta
+    home: Home
+    ref: Ref | Failure | None = None
+    stamp: object = None
+    array: Array = None
 
 
 _wrapper = torch_private.wrapper_subclass
