@@ -22,6 +22,7 @@ from .backend.metrics import passes as passes
 from .backend.metrics import reset_metrics as reset_metrics
 from .errors import CompileError as CompileError
 from .errors import DeviceUnavailable as DeviceUnavailable
+from .errors import InstallationError as InstallationError
 from .errors import OptionError as OptionError
 from .errors import OutOfMemory as OutOfMemory
 from .errors import UnsupportedOp as UnsupportedOp

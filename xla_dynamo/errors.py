@@ -46,6 +46,10 @@ class CompileError(XlaDynamoError):
     """torch-mlir or XLA refused a program."""
 
 
+class InstallationError(XlaDynamoError, ImportError):
+    """Packages are missing, too old, or do not go together; no program is at fault."""
+
+
 class DeviceUnavailable(XlaDynamoError):
     """The PJRT platform asked for does not exist or cannot be initialised here."""
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from xla_dynamo import versions
+
 
 def xla(
     gm: GraphModule,
@@ -29,7 +31,9 @@ def xla(
     Raises:
         OptionError: an unknown option or mode.
         UnsupportedOp: an op cannot be lowered and options={"fallback": "error"} was given.
+        InstallationError: a package that this needs is missing or too old.
     """
+    versions.require()
     # Here, not above: naming the backend must import neither jax nor torch_mlir.
     from . import options as option_module
     from . import pipeline

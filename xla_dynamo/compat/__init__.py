@@ -7,6 +7,8 @@ Without one of them nothing changes in the process.
 
 from __future__ import annotations
 
+from xla_dynamo import versions
+
 from .device import autocast, grad_scaler, register, torch_patches
 from .namespace import finder
 from .reporting import debugging
@@ -17,7 +19,9 @@ def install() -> None:
 
     Raises:
         ImportError: a real torch_xla is imported already.
+        InstallationError: a package that this needs is missing or too old.
     """
+    versions.require()
     finder.add()
     register.install()
     grad_scaler.install()

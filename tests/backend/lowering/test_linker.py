@@ -18,7 +18,7 @@ from xla_dynamo.backend.lowering import Target, importer, linker, rules
 from xla_dynamo.backend.lowering.bodies import Body, body_of
 from xla_dynamo.backend.lowering.source import Location
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.errors import CompileError
+from xla_dynamo.errors import CompileError, InstallationError
 
 pytestmark = pytest.mark.spine
 assert rules
@@ -129,3 +129,8 @@ def test_other_dialects_are_refused_with_the_place() -> None:
     body = Body("f", _body("arith.addf"))
     with pytest.raises(CompileError, match=r"arith.addf is left in the program.*a\.py.:3"):
         linker.link(artifact, {"f": (body, Location("aten.flip.default", "a.py", 3))}, "HIGH", {})
+
+
+def test_an_artifact_that_jaxlib_cannot_read_is_the_installations_fault() -> None:
+    with pytest.raises(InstallationError, match="jaxlib cannot read torch-mlir's StableHLO"):
+        linker.link(b"of a later version", {}, "HIGHEST", {})

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.errors import CompileError, DeviceUnavailable
+from xla_dynamo.errors import CompileError, DeviceUnavailable, InstallationError
 
 pytestmark = pytest.mark.spine
 F32 = np.dtype("float32")
@@ -159,3 +159,15 @@ def test_views_of_conjugates_are_resolved(device: pjrt.Device) -> None:
     z = torch.tensor([1 + 2j, 3 - 4j])
     assert pjrt.download(pjrt.upload(z.conj(), device)).tolist() == [1 - 2j, 3 + 4j]
     assert pjrt.download(pjrt.upload(z.conj().imag, device)).tolist() == [-2.0, 4.0]
+
+
+def test_a_jaxlib_that_takes_no_programs_of_ours_is_named(
+    device: pjrt.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(module: object) -> None:
+        raise TypeError("incompatible function arguments")
+
+    monkeypatch.setattr(pjrt, "computation", refuse)
+    module = jax.jit(lambda x: x).lower(1.0).compiler_ir("stablehlo")
+    with pytest.raises(InstallationError, match=r"incompatible.*`python -m xla_dynamo doctor`"):
+        pjrt.compile(module, device, [], [], {})

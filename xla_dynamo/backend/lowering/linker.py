@@ -13,6 +13,7 @@ import jax
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from xla_dynamo import versions
 from xla_dynamo.errors import CompileError
 
 from .bodies import UNKNOWN_LOCATION, Body
@@ -41,9 +42,10 @@ def link(
 
     Raises:
         CompileError: anything but StableHLO is left over.
+        InstallationError: jaxlib cannot read what torch-mlir writes.
     """
     with _fresh_context() as context:
-        module = stablehlo.deserialize_portable_artifact(context, main)
+        module = _read(context, main)
         symbols = ir.SymbolTable(module.operation)
         for name, (body, location) in bodies.items():
             located = body.text.replace(UNKNOWN_LOCATION, f"#loc = {location.mlir()}")
@@ -69,6 +71,13 @@ def _fresh_context() -> ir.Context:
     """An MLIR context with every dialect that JAX emits, from a lowering of the public API."""
     module: Any = jax.jit(lambda: ()).lower().compiler_ir("stablehlo")
     return module.context
+
+
+def _read(context: ir.Context, artifact: bytes) -> ir.Module:
+    try:
+        return stablehlo.deserialize_portable_artifact(context, artifact)
+    except Exception as error:
+        raise versions.explain(f"jaxlib cannot read torch-mlir's StableHLO: {error}") from error
 
 
 def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Module) -> None:

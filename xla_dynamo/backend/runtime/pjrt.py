@@ -28,6 +28,7 @@ from jax._src.interpreters import pxla
 from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
+from xla_dynamo import versions
 from xla_dynamo.backend.jax_versions import computation, dlpack_importer
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, DeviceUnavailable
@@ -190,12 +191,15 @@ def compile(
 
     Raises:
         CompileError: with XLA's message.
+        InstallationError: this jaxlib takes no programs in our form.
     """
     try:
         with module.context:
             loaded = on.client.compile_and_load(
                 computation(module), _jax.DeviceList((on,)), _options(on, overrides)
             )
+    except (TypeError, AttributeError) as error:
+        raise versions.explain(f"jaxlib does not take programs as it did: {error}") from error
     except Exception as error:
         raise CompileError(f"XLA refused the program: {error}") from error
     return Executable(loaded, on, inputs, outputs)
