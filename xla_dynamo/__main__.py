@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import platform
-import re
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from . import run
+from .backend.runtime import cache
 from .config import config
 from .errors import DeviceUnavailable
 
 _PACKAGES = ("xla_dynamo", "torch", "torch-mlir", "jax", "jaxlib", "numpy")
-_KEY = re.compile("[0-9a-f]{64}")  # what runtime.cache.key_of gives
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="a script that was written for torch_xla, with its arguments")
     commands.add_parser("doctor", help="versions, platform, devices and cache of this environment")
-    cache = commands.add_parser("cache", help="the folder of compiled executables and its size")
-    cache.add_argument("--clear", action="store_true", help="delete the executables")
+    stored = commands.add_parser("cache", help="the folder of compiled executables and its size")
+    stored.add_argument("--clear", action="store_true", help="delete the executables")
     options = parser.parse_args(given)
     if options.command == "doctor":
         return _doctor()
@@ -76,24 +74,18 @@ def _plugins() -> list[str]:
     return [f"{name} {_version(name)}" for name in sorted(names)]
 
 
-def _entries(folder: Path) -> Iterator[Path]:
-    """The executables in `folder`, by their names: the folder may hold files that are not ours."""
-    if folder.is_dir():
-        yield from (entry for entry in folder.iterdir() if _KEY.fullmatch(entry.name))
-
-
 def _describe_cache() -> str:
     folder = config().cache_dir
     if folder is None:
         return "off (XLA_DYNAMO_CACHE_DIR=0)"
-    sizes = [entry.stat().st_size for entry in _entries(folder)]
+    sizes = [entry.stat().st_size for entry in cache.entries(folder)]
     return f"{folder}: {len(sizes)} executables, {sum(sizes) / 2**20:.1f} MiB"
 
 
 def _clear() -> None:
     folder = config().cache_dir
     if folder is not None:
-        for entry in _entries(folder):
+        for entry in cache.entries(folder):
             entry.unlink(missing_ok=True)
 
 

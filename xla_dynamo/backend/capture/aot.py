@@ -74,11 +74,9 @@ def compile(
     """
     sources = _argument_names(module)
     compile_id = CompileContext.current_compile_id()
-    frame, capture = (
-        getattr(compile_id, "frame_id", None),
-        compile_id and compile_id.frame_compile_id,
-    )
-    reason = recapture_reason.reason(frame or 0, capture or 0, sources, example_inputs)
+    frame = getattr(compile_id, "frame_id", None) or 0
+    capture = getattr(compile_id, "frame_compile_id", None) or 0
+    reason = recapture_reason.reason(frame, capture, sources, example_inputs)
     static_names: set[str] = set()
 
     def info(kind: str, graph: GraphModule) -> GraphInfo:
@@ -100,9 +98,9 @@ def compile(
             no_output_aliasing=kind == "backward",
         )
 
-    def stage(kind: str, edit: bool) -> Callable[..., Any]:
+    def stage(kind: str) -> Callable[..., Any]:
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:
-            if edit:
+            if kind == "inference":
                 joint_pass(graph, None)
             if kind != "backward":
                 for node in fx.placeholders(graph.graph):
@@ -118,9 +116,9 @@ def compile(
         return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
     return aot_autograd(
-        fw_compiler=stage("forward", edit=False),
-        bw_compiler=stage("backward", edit=False),
-        inference_compiler=stage("inference", edit=True),
+        fw_compiler=stage("forward"),
+        bw_compiler=stage("backward"),
+        inference_compiler=stage("inference"),
         partition_fn=partition,
         decompositions=dict(decompositions),
     )(module, example_inputs)

@@ -2,9 +2,3 @@
 
 Nothing here knows about FX or ATen.
 """
-
-from __future__ import annotations
-
-from . import buffers, cache, pjrt
-
-__all__ = ["buffers", "cache", "pjrt"]

@@ -48,15 +48,18 @@ class DiskCache:
             self._evict()
 
     def _evict(self) -> None:
-        # Other files in the folder are neither counted nor deleted.
-        own = [entry for entry in self._folder.iterdir() if _KEY.fullmatch(entry.name)]
-        entries = sorted((e.stat().st_mtime, e.stat().st_size, e) for e in own)
-        total = sum(size for _, size, _ in entries)
-        for _, size, entry in entries:
+        own = [(e.stat().st_mtime, e.stat().st_size, e) for e in entries(self._folder)]
+        total = sum(size for _, size, _ in own)
+        for _, size, entry in sorted(own):
             if total <= self._limit:
                 break
             entry.unlink(missing_ok=True)
             total -= size
+
+
+def entries(folder: Path) -> list[Path]:
+    """The executables in `folder`, by their names: it may hold files that are not ours."""
+    return [e for e in folder.iterdir() if _KEY.fullmatch(e.name)] if folder.is_dir() else []
 
 
 def key_of(parts: Iterable[str]) -> str:

@@ -146,7 +146,8 @@ def eagers(module: torch.nn.Module, *given: Any) -> list[torch.Tensor]:
 def test_autocast_gives_eagers_dtypes(kind, proj):
     module = module_of(kind, 5, 4, 2, **({"proj_size": proj} if proj else {}))
     state = torch.utils._pytree.tree_map(lambda t: t.detach().float(), states_of(module, 3))
-    x, function = torch.randn(6, 3, 5), getattr(rnn_layers, "rnn_tanh" if kind == "tanh" else kind)
+    called = getattr(torch, "rnn_tanh" if kind == "tanh" else kind)
+    x, function = torch.randn(6, 3, 5), rnn_layers._REPLACEMENTS[called]
     module.float()
     with torch.autocast("cpu", torch.bfloat16):
         expected = eagers(module, x, state)

@@ -30,58 +30,28 @@ def use_rnn_layers(graph: Graph, context: Context) -> bool:
     return bool(found)
 
 
-def lstm(
-    input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], *options: Any
-) -> tuple[Tensor, ...]:
-    """torch.lstm of a padded sequence, one op per layer and direction."""
-    stack, (hidden, cell) = _Stack(params, *options), hx
-    autocast = _autocast_dtype(input)
-    if autocast is not None:
-        input, hidden, stack = input.to(autocast), hidden.to(autocast), stack.to(autocast)
-        # Eager keeps the cell state wide in layers with a projection, and only there.
-        cell = cell if stack.weights(0)[-1] is not None else cell.to(autocast)
+def _layers(op: Callable[..., tuple[Tensor, ...]], *flags: bool) -> Callable[..., Any]:
+    """torch.lstm, torch.gru, ... of a padded sequence, as one `op` per layer and direction."""
 
-    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
-        return lstm_layer(x, hidden[at], cell[at], *stack.weights(at), reverse)[:3]
+    def run(input: Tensor, hx: Any, params: Sequence[Tensor], *options: Any) -> tuple[Tensor, ...]:
+        stack, states = _Stack(params, *options), list(hx) if op is lstm_layer else [hx]
+        dtype = _autocast_dtype(input)
+        if dtype is not None:
+            # Eager's GRU has the hidden state's dtype.
+            dtype = hx.dtype if op is gru_layer else dtype
+            # Eager's LSTM keeps the cell state wide in layers with a projection, and only there.
+            narrow = 1 if stack.weights(0)[-1] is not None else 2
+            states[:narrow] = [state.to(dtype) for state in states[:narrow]]
+            input, stack = input.to(dtype), stack.to(dtype)
 
-    return stack.run(input, layer)
+        def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
+            weights = stack.weights(at)[: 5 if op is lstm_layer else 4]
+            own = [state[at] for state in states]
+            return op(x, *own, *weights, *flags, reverse)[: 1 + len(states)]
 
+        return stack.run(input, layer)
 
-def gru(input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any) -> tuple[Tensor, ...]:
-    """torch.gru of a padded sequence, one op per layer and direction."""
-    stack = _Stack(params, *options)
-    if _autocast_dtype(input) is not None:  # eager's result has the hidden state's dtype
-        input, stack = input.to(hx.dtype), stack.to(hx.dtype)
-
-    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
-        return gru_layer(x, hx[at], *stack.weights(at)[:4], reverse)[:2]
-
-    return stack.run(input, layer)
-
-
-def rnn_tanh(
-    input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
-) -> tuple[Tensor, ...]:
-    """torch.rnn_tanh of a padded sequence, one op per layer and direction."""
-    return _rnn(input, hx, _Stack(params, *options), relu=False)
-
-
-def rnn_relu(
-    input: Tensor, hx: Tensor, params: Sequence[Tensor], *options: Any
-) -> tuple[Tensor, ...]:
-    """torch.rnn_relu of a padded sequence, one op per layer and direction."""
-    return _rnn(input, hx, _Stack(params, *options), relu=True)
-
-
-def _rnn(input: Tensor, hx: Tensor, stack: _Stack, relu: bool) -> tuple[Tensor, ...]:
-    autocast = _autocast_dtype(input)
-    if autocast is not None:
-        input, hx, stack = input.to(autocast), hx.to(autocast), stack.to(autocast)
-
-    def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
-        return rnn_layer(x, hx[at], *stack.weights(at)[:4], relu, reverse)
-
-    return stack.run(input, layer)
+    return run
 
 
 @dataclass(frozen=True)
@@ -128,10 +98,10 @@ class _Stack:
 
 
 _REPLACEMENTS: dict[object, Callable[..., tuple[Tensor, ...]]] = {
-    torch.lstm: lstm,
-    torch.gru: gru,
-    torch.rnn_tanh: rnn_tanh,
-    torch.rnn_relu: rnn_relu,
+    torch.lstm: _layers(lstm_layer),
+    torch.gru: _layers(gru_layer),
+    torch.rnn_tanh: _layers(rnn_layer, False),
+    torch.rnn_relu: _layers(rnn_layer, True),
 }
 
 

@@ -30,7 +30,7 @@ def keep_dynamic_slice(graph: Graph, context: Context) -> bool:
         return False  # the start is read in any case
     changed = [node for node in slices if _rewrite(graph, node)]
     if changed:
-        _drop_unused_reads(graph)
+        edit.drop_unused(graph)  # the reads of starts
     return bool(changed)
 
 
@@ -65,10 +65,3 @@ def _known(size: Any) -> int | None:
 def _memory(node: Node) -> Any:
     value = node.meta.get("val")
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else node
-
-
-def _drop_unused_reads(graph: Graph) -> None:
-    """Erase the reads of starts that nothing uses any more, and what was computed from them."""
-    for node in reversed(graph.nodes):
-        if node.op == "call_function" and not node.users and is_symbolic(node.meta.get("val")):
-            graph.erase_node(node)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch.fx import Graph, Node
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -53,7 +50,6 @@ def save_compared(joint: Graph, context: Context) -> bool:
     """
     if context.forward_outputs is None:
         return False
-    forward = _needed_for(fx.results(joint)[: context.forward_outputs])
     late: set[Node] = set()  # nodes that depend on incoming gradients
     compared: list[Node] = []
     for node in joint.nodes:
@@ -63,30 +59,14 @@ def save_compared(joint: Graph, context: Context) -> bool:
         elif node.target is torch.ops.aten.eq.Tensor:
             operands = node.all_input_nodes
             compared += [x for x in operands if x.meta["val"].is_floating_point()]
-    _save(compared, forward)
-    return bool(compared)
-
-
-def _needed_for(results: Sequence[Any]) -> set[Node]:
-    found: set[Node] = set()
-    todo = [result for result in results if isinstance(result, Node)]
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            todo.extend(node.all_input_nodes)
-    return found
-
-
-def _save(nodes: Sequence[Node], forward: set[Node]) -> None:
-    """Save `nodes`, or what they are computed from where they are not in forward themselves."""
-    todo, seen = list(nodes), set[Node]()
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node not in forward:
-            todo.extend(node.all_input_nodes)
-        elif node.op != "placeholder":
+    # What is not in forward itself is computed from tensors that are: those are saved.
+    forward = {r for r in fx.results(joint)[: context.forward_outputs] if isinstance(r, Node)}
+    wanted = set(compared)
+    for node in reversed(joint.nodes):
+        if node in forward:
+            forward.update(node.all_input_nodes)
+        if node in wanted and node not in forward:
+            wanted.update(node.all_input_nodes)
+        elif node in wanted and node.op != "placeholder":
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return bool(compared)
