@@ -1,10 +1,11 @@
 """Ops for one recurrent layer in one direction, over a whole [time, batch, feature] input.
 
 `xla_dynamo::lstm_layer`, `gru_layer` and `rnn_layer` run from the first time step to the last, with
-`reverse` the other way round. Each is one node to tracers, and so is its gradient. The rules in
-lowering/rules/recurrent.py lower them to scans; the bodies here run where an op falls back to
-eager. After its results a forward op returns its reserve: the gates after activation, and whatever
-else its backward would have to compute again; the body of a gradient runs forward again instead.
+`reverse` the other way round. Each is one node to tracers, and so is its gradient. The layers are
+written once, for any `Library` of arrays: with JAX they are rules (lowering/rules/recurrent.py),
+with PyTorch the bodies of the ops, which run where an op falls back to eager. After its results a
+forward op returns its reserve: the gates after activation, and whatever else its backward would
+have to compute again.
 
 16-bit layers compute in float32; states and gates are rounded where they leave a time step.
 """
@@ -12,93 +13,157 @@ else its backward would have to compute again; the body of a gradient runs forwa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import custom_op, register_autograd
 
+Array = Any  # of a Library
+
+
+@dataclass(frozen=True)
+class Library:
+    """The functions of one library of arrays in which the layers are written."""
+
+    cast: Callable[[Array, Array], Array]  # the first, in the dtype of the second
+    wide: Callable[[Array], Array]  # in the dtype that layers of its dtype compute in
+    rows_times: Callable[[Array, Array], Array]  # x @ weight.T, wide
+    split: Callable[[Array, int], Sequence[Array]]  # the last dimension in equal parts
+    join: Callable[[Sequence[Array]], Array]
+    sigmoid: Callable[[Array], Array]
+    tanh: Callable[[Array], Array]
+    relu: Callable[[Array], Array]
+    scan: Callable[..., Any]  # jax.lax.scan, or the like
+
+    def project(self, x: Array, w_ih: Array, *biases: Array | None) -> Array:
+        """The part of the gates that depends on no other step, of all steps."""
+        projected = self.rows_times(x, w_ih)
+        for bias in biases:
+            projected = projected if bias is None else projected + self.wide(bias)
+        return self.cast(projected, x)
+
 
 def lstm(
-    x: Tensor,
-    h0: Tensor,
-    c0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
-    w_hr: Tensor | None,
+    on: Library,
+    x: Array,
+    h0: Array,
+    c0: Array,
+    w_ih: Array,
+    w_hh: Array,
+    b_ih: Array | None,
+    b_hh: Array | None,
+    w_hr: Array | None,
     reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Array, ...]:
     """out, h_n, c_n; the gates i, f, g, o of each step, and the cell state that enters it."""
 
-    def step(carry: tuple[Tensor, ...], projected: Tensor) -> tuple:
+    def step(carry: tuple[Array, Array], projected: Array) -> tuple:
         h, c = carry
-        i, f, g, o = (_wide(projected) + _rows_times(h, w_hh)).chunk(4, -1)
-        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-        gates = torch.cat([i, f, g, o], -1).to(x.dtype)
-        entering, c = c.to(c0.dtype), f * c + i * g
-        h = (o * c.tanh()).to(x.dtype)
-        h = h if w_hr is None else _rows_times(h, w_hr).to(x.dtype)
-        return (h, c), (h, gates, entering)
+        i, f, g, o = on.split(on.wide(projected) + on.rows_times(h, w_hh), 4)
+        i, f, g, o = on.sigmoid(i), on.sigmoid(f), on.tanh(g), on.sigmoid(o)
+        entering, c = on.cast(c, c0), f * c + i * g
+        h = on.cast(o * on.tanh(c), x)
+        h = h if w_hr is None else on.cast(on.rows_times(h, w_hr), x)
+        return (h, c), (h, on.cast(on.join([i, f, g, o]), x), entering)
 
-    projected = _project(x, w_ih, b_ih, b_hh)
-    (h, c), (out, gates, cells) = _scan(step, (h0, _wide(c0)), projected, reverse)
-    return out, h, c.to(c0.dtype), gates, cells
+    projected = on.project(x, w_ih, b_ih, b_hh)
+    start = (h0, on.wide(c0))
+    (h, c), (out, gates, cells) = on.scan(step, start, projected, reverse=reverse)
+    return out, h, on.cast(c, c0), gates, cells
 
 
 def gru(
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
+    on: Library,
+    x: Array,
+    h0: Array,
+    w_ih: Array,
+    w_hh: Array,
+    b_ih: Array | None,
+    b_hh: Array | None,
     reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Array, ...]:
     """out, h_n; the gates r, z, n of each step, and n's hidden part before r scales it."""
 
-    def step(carry: tuple[Tensor, ...], projected: Tensor) -> tuple:
+    def step(carry: tuple[Array], projected: Array) -> tuple:
         (h,) = carry
-        recurrent = _rows_times(h, w_hh)
-        recurrent = recurrent if b_hh is None else recurrent + _wide(b_hh)
-        xr, xz, xn = _wide(projected).chunk(3, -1)
-        hr, hz, hn = recurrent.chunk(3, -1)
-        r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
-        n = (xn + r * hn).tanh()
-        h = (n + z * (_wide(h) - n)).to(x.dtype)
-        return (h,), (h, torch.cat([r, z, n, hn], -1).to(x.dtype))
+        recurrent = on.rows_times(h, w_hh)
+        recurrent = recurrent if b_hh is None else recurrent + on.wide(b_hh)
+        xr, xz, xn = on.split(on.wide(projected), 3)
+        hr, hz, hn = on.split(recurrent, 3)
+        r, z = on.sigmoid(xr + hr), on.sigmoid(xz + hz)
+        n = on.tanh(xn + r * hn)
+        h = on.cast(n + z * (on.wide(h) - n), x)
+        return (h,), (h, on.cast(on.join([r, z, n, hn]), x))
 
-    projected = _project(x, w_ih, b_ih, None)
-    (h,), (out, gates) = _scan(step, (h0,), projected, reverse)
+    projected = on.project(x, w_ih, b_ih)
+    (h,), (out, gates) = on.scan(step, (h0,), projected, reverse=reverse)
     return out, h, gates
 
 
 def rnn(
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
+    on: Library,
+    x: Array,
+    h0: Array,
+    w_ih: Array,
+    w_hh: Array,
+    b_ih: Array | None,
+    b_hh: Array | None,
     relu: bool,
     reverse: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Array, ...]:
     """out and h_n."""
+    activation = on.relu if relu else on.tanh
 
-    def step(carry: tuple[Tensor, ...], projected: Tensor) -> tuple:
-        before = _wide(projected) + _rows_times(carry[0], w_hh)
-        h = (before.relu() if relu else before.tanh()).to(x.dtype)
+    def step(carry: tuple[Array], projected: Array) -> tuple:
+        h = on.cast(activation(on.wide(projected) + on.rows_times(carry[0], w_hh)), x)
         return (h,), (h,)
 
-    projected = _project(x, w_ih, b_ih, b_hh)
-    (h,), (out,) = _scan(step, (h0,), projected, reverse)
+    projected = on.project(x, w_ih, b_ih, b_hh)
+    (h,), (out,) = on.scan(step, (h0,), projected, reverse=reverse)
     return out, h
 
 
-lstm_layer = custom_op("xla_dynamo::lstm_layer", lstm, mutates_args=())
-gru_layer = custom_op("xla_dynamo::gru_layer", gru, mutates_args=())
-rnn_layer = custom_op("xla_dynamo::rnn_layer", rnn, mutates_args=())
+def _scan(
+    step: Callable[..., Any], carry: tuple[Tensor, ...], xs: Tensor, reverse: bool
+) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+    """lax.scan, as a loop."""
+    outs = []
+    for x in reversed(xs) if reverse else xs:
+        carry, out = step(carry, x)
+        outs.append(out)
+    return carry, [torch.stack(steps[:: -1 if reverse else 1]) for steps in zip(*outs, strict=True)]
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+_TORCH = Library(
+    cast=lambda x, like: x.to(like.dtype),
+    wide=_wide,
+    rows_times=lambda x, weight: _wide(x) @ _wide(weight).T,
+    split=lambda x, count: x.chunk(count, -1),
+    join=lambda parts: torch.cat(parts, -1),
+    sigmoid=torch.sigmoid,
+    tanh=torch.tanh,
+    relu=torch.relu,
+    scan=_scan,
+)
+_WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
+
+
+def _define(layer: Callable[..., Any], inputs: str, options: str, results: int) -> Any:
+    name, outputs = f"xla_dynamo::{layer.__name__}_layer", ", ".join(["Tensor"] * results)
+    schema = f"({inputs}, {_WEIGHTS}, {options}) -> ({outputs})"
+    return custom_op(name, partial(layer, _TORCH), mutates_args=(), schema=schema)
+
+
+lstm_layer = _define(lstm, "Tensor x, Tensor h0, Tensor c0", "Tensor? w_hr, bool reverse", 5)
+gru_layer = _define(gru, "Tensor x, Tensor h0", "bool reverse", 3)
+rnn_layer = _define(rnn, "Tensor x, Tensor h0", "bool relu, bool reverse", 2)
 
 
 @lstm_layer.register_fake
@@ -133,9 +198,8 @@ def _define_gradient(
     """
     name = f"xla_dynamo::{layer.__name__}_layer"
     grads = ", ".join(f"Tensor? grad_{of}" for of in ("out", "h", "c")[:results])
-    weights = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
     gradients = ", ".join(["Tensor"] * (max(order) + 1))
-    schema = f"({grads}, Tensor x, Tensor h0, {weights}, {saved}) -> ({gradients})"
+    schema = f"({grads}, Tensor x, Tensor h0, {_WEIGHTS}, {saved}) -> ({gradients})"
     firsts = [order.index(result) for result in range(max(order) + 1)]
 
     def forward_arguments(args: Sequence[Any]) -> tuple[list[Any], list[bool]]:
@@ -189,7 +253,7 @@ def _gradients(
     given = [tensor for tensor in tensors if tensor is not None]
 
     def run(*args: Tensor) -> tuple[Tensor, ...]:
-        return layer(*args, *tensors[len(args) :], *flags)[: len(grads)]
+        return layer(_TORCH, *args, *tensors[len(args) :], *flags)[: len(grads)]
 
     # The body of an op runs below autograd, where only torch.func differentiates.
     results, pullback, *_ = torch.func.vjp(run, *map(_wide, given))
@@ -197,36 +261,6 @@ def _gradients(
     gradients = pullback(tuple(torch.zeros_like(r) if g is None else _wide(g) for g, r in pairs))
     found = [g.to(t.dtype).contiguous() for g, t in zip(gradients, given, strict=True)]
     return [*found, given[0].new_empty(0)]
-
-
-def _scan(
-    step: Callable[[tuple[Tensor, ...], Tensor], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]],
-    carry: tuple[Tensor, ...],
-    xs: Tensor,
-    reverse: bool,
-) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-    """lax.scan, as a loop."""
-    outs = []
-    for x in reversed(xs) if reverse else xs:
-        carry, out = step(carry, x)
-        outs.append(out)
-    return carry, [torch.stack(steps[:: -1 if reverse else 1]) for steps in zip(*outs, strict=True)]
-
-
-def _wide(x: Tensor) -> Tensor:
-    """`x` in the dtype that layers of its dtype compute in."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def _rows_times(x: Tensor, weight: Tensor) -> Tensor:
-    return _wide(x) @ _wide(weight).T
-
-
-def _project(x: Tensor, w_ih: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> Tensor:
-    projected = _rows_times(x, w_ih)
-    for bias in (b_ih, b_hh):
-        projected = projected if bias is None else projected + _wide(bias)
-    return projected.to(x.dtype)
 
 
 _define_gradient(

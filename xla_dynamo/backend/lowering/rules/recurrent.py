@@ -5,11 +5,14 @@ and the gates. The input's projection and the weights' gradients are each one pr
 and batch rows. Time is the leading dimension throughout, so a step's slices are contiguous; with
 `reverse` the scan runs backwards, and the sequence is not reversed.
 
-The backward rules use the gates that forward saved. The biases among their operands serve only the
-eager bodies of the ops, which run forward again.
+The forward rules are the functions of ops/recurrent.py. The backward rules use the gates that these
+saved. The biases among their operands serve only the eager bodies of the ops, which run forward
+again.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import jax
 import torch
@@ -18,37 +21,11 @@ from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import lower
+from xla_dynamo.backend.ops import recurrent
 
 ops = torch.ops.xla_dynamo
 
 Optional = Array | None
-
-
-@lower(ops.lstm_layer.default)
-def lstm_layer(
-    x: Array,
-    h0: Array,
-    c0: Array,
-    w_ih: Array,
-    w_hh: Array,
-    b_ih: Optional,
-    b_hh: Optional,
-    w_hr: Optional,
-    reverse: bool,
-) -> tuple[Array, ...]:
-    def step(carry: tuple[Array, Array], projected: Array):
-        h, c = carry
-        i, f, g, o = jnp.split(_wide(projected) + _rows_times(h, w_hh), 4, axis=-1)
-        i, f, g, o = lax.logistic(i), lax.logistic(f), lax.tanh(g), lax.logistic(o)
-        gates = jnp.concatenate([i, f, g, o], axis=-1).astype(x.dtype)
-        entering, c = c.astype(c0.dtype), f * c + i * g
-        h = (o * lax.tanh(c)).astype(x.dtype)
-        h = h if w_hr is None else _rows_times(h, w_hr).astype(x.dtype)
-        return (h, c), (h, gates, entering)
-
-    projected = _project(x, w_ih, b_ih, b_hh)
-    final, (out, gates, cells) = lax.scan(step, (h0, _wide(c0)), projected, reverse=reverse)
-    return out, *final, gates, cells
 
 
 @lower(ops.lstm_layer_backward.default)
@@ -91,25 +68,6 @@ def lstm_layer_backward(
     return _times(dgates, w_ih), dh, dc, dw_ih, dw_hh, dgates.sum((0, 1)), dw_hr
 
 
-@lower(ops.gru_layer.default)
-def gru_layer(
-    x: Array, h0: Array, w_ih: Array, w_hh: Array, b_ih: Optional, b_hh: Optional, reverse: bool
-) -> tuple[Array, ...]:
-    def step(h: Array, projected: Array):
-        recurrent = _rows_times(h, w_hh)
-        recurrent = recurrent if b_hh is None else recurrent + _wide(b_hh)
-        xr, xz, xn = jnp.split(_wide(projected), 3, axis=-1)
-        hr, hz, hn = jnp.split(recurrent, 3, axis=-1)
-        r, z = lax.logistic(xr + hr), lax.logistic(xz + hz)
-        n = lax.tanh(xn + r * hn)
-        h = (n + z * (_wide(h) - n)).astype(x.dtype)
-        return h, (h, jnp.concatenate([r, z, n, hn], axis=-1).astype(x.dtype))
-
-    projected = _project(x, w_ih, b_ih, None)
-    h, (out, gates) = lax.scan(step, h0, projected, reverse=reverse)
-    return out, h, gates
-
-
 @lower(ops.gru_layer_backward.default)
 def gru_layer_backward(
     grad_out: Optional,
@@ -139,27 +97,6 @@ def gru_layer_backward(
     dh, (dinput, dhidden) = lax.scan(step, _start(grad_h, h0), steps, reverse=not reverse)
     dw_ih, dw_hh = _weight_gradient(dinput, x), _weight_gradient(dhidden, before)
     return _times(dinput, w_ih), dh, dw_ih, dw_hh, dinput.sum((0, 1)), dhidden.sum((0, 1))
-
-
-@lower(ops.rnn_layer.default)
-def rnn_layer(
-    x: Array,
-    h0: Array,
-    w_ih: Array,
-    w_hh: Array,
-    b_ih: Optional,
-    b_hh: Optional,
-    relu: bool,
-    reverse: bool,
-) -> tuple[Array, ...]:
-    def step(h: Array, projected: Array):
-        before = _wide(projected) + _rows_times(h, w_hh)
-        h = (jax.nn.relu(before) if relu else lax.tanh(before)).astype(x.dtype)
-        return h, h
-
-    projected = _project(x, w_ih, b_ih, b_hh)
-    h, out = lax.scan(step, h0, projected, reverse=reverse)
-    return out, h
 
 
 @lower(ops.rnn_layer_backward.default)
@@ -214,13 +151,6 @@ def _weight_gradient(gradient: Array, x: Array) -> Array:
     return lax.dot_general(narrow, x, dimensions, preferred_element_type=wide)
 
 
-def _project(x: Array, w_ih: Array, b_ih: Optional, b_hh: Optional) -> Array:
-    projected = _rows_times(x, w_ih)
-    for bias in (b_ih, b_hh):
-        projected = projected if bias is None else projected + _wide(bias)
-    return projected.astype(x.dtype)
-
-
 def _before(out: Array, h0: Array, reverse: bool) -> Array:
     """The hidden state that enters each step."""
     parts = [out[1:], h0[None]] if reverse else [h0[None], out[:-1]]
@@ -229,3 +159,19 @@ def _before(out: Array, h0: Array, reverse: bool) -> Array:
 
 def _start(gradient: Optional, like: Array) -> Array:
     return _wide(jnp.zeros_like(like) if gradient is None else gradient)
+
+
+JAX = recurrent.Library(
+    cast=lambda x, like: x.astype(like.dtype),
+    wide=_wide,
+    rows_times=_rows_times,
+    split=lambda x, count: jnp.split(x, count, axis=-1),
+    join=lambda parts: jnp.concatenate(parts, axis=-1),
+    sigmoid=lax.logistic,
+    tanh=lax.tanh,
+    relu=jax.nn.relu,
+    scan=lax.scan,
+)
+lower(ops.lstm_layer.default)(partial(recurrent.lstm, JAX))
+lower(ops.gru_layer.default)(partial(recurrent.gru, JAX))
+lower(ops.rnn_layer.default)(partial(recurrent.rnn, JAX))
