@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.recording import devices
@@ -122,13 +123,8 @@ def reduce_scatter(
     """
     _check_reduction(reduce_type)
     _check_one("reduce_scatter", "shard_count", shard_count)
-    if isinstance(input, torch.Tensor):
-        scaled = input * scale
-        return scaled if output is None else output.copy_(scaled)
-    scaled = [value * scale for value in input]
-    if output is None:
-        return scaled
-    return [out.copy_(value) for out, value in zip(output, scaled, strict=True)]
+    scaled = pytree.tree_map(lambda value: value * scale, input)
+    return scaled if output is None else pytree.tree_map(torch.Tensor.copy_, output, scaled)
 
 
 def reduce_scatter_bucketized(

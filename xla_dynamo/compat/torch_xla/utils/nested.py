@@ -8,7 +8,7 @@ stay shared, and cycles stay cycles.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,91 +35,65 @@ def for_each_instance(
     value: Any, select_fn: Select, fn: Callable[[Any], Any], *, objects: bool = True
 ) -> None:
     """Call `fn` on each part of `value` that `select_fn` picks, once each."""
-    seen: dict[int, Any] = {}  # the parts too: an id is good while its object lives
-
-    def visit(part: Any) -> None:
-        if id(part) in seen:
-            return
-        seen[id(part)] = part
-        if select_fn(part):
-            fn(part)
-        else:
-            for inner in _parts(part, objects):
-                visit(inner)
-
-    visit(value)
-
-
-def _parts(value: Any, objects: bool) -> Iterator[Any]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield item
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from value
-    elif objects and isinstance(value, DataWrapper):
-        yield from value.get_tensors()
-    elif objects and _has_attributes(value):
-        yield from list(vars(value).values())
-
-
-def _has_attributes(value: Any) -> bool:
-    return not isinstance(value, _OPAQUE) and not callable(value) and hasattr(value, "__dict__")
+    _visit(value, select_fn, fn, lambda part: None, objects)
 
 
 def for_each_instance_rewrite(
     value: Any, select_fn: Select, fn: Callable[[Any], Any], *, objects: bool = True
 ) -> Any:
     """A copy of `value` with `fn(part)` for each part that `select_fn` picks."""
-    return _Rewriter(select_fn, fn, objects).rewrite(value)
+    stands_for: dict[int, Any] = {}  # what deepcopy takes for a part, by its id
+
+    def replaced(part: Any) -> bool:
+        return select_fn(part) or (objects and isinstance(part, DataWrapper))
+
+    def replace(part: Any) -> None:
+        if select_fn(part):
+            stands_for[id(part)] = fn(part)
+        else:
+            tensors = for_each_instance_rewrite(part.get_tensors(), select_fn, fn)
+            stands_for[id(part)] = part.from_tensors(tensors)
+
+    def keep(part: Any) -> None:
+        stands_for[id(part)] = part
+
+    _visit(value, replaced, replace, keep, objects)
+    return copy.deepcopy(value, stands_for)
 
 
-class _Rewriter:
-    def __init__(self, select: Select, replace: Callable[[Any], Any], objects: bool) -> None:
-        self._select = select
-        self._objects = objects
-        self._replace = replace
-        self._done: dict[int, tuple[Any, Any]] = {}  # id -> the part (kept alive), its replacement
+def _visit(
+    value: Any,
+    select: Select,
+    fn: Callable[[Any], Any],
+    at_leaf: Callable[[Any], Any],
+    objects: bool,
+) -> None:
+    """Call `fn` on each part that `select` picks, `at_leaf` on others without parts, once each."""
+    seen: dict[int, Any] = {}  # the parts too: an id is good while its object lives
 
-    def rewrite(self, value: Any) -> Any:
-        if id(value) in self._done:
-            return self._done[id(value)][1]
-        if self._select(value):
-            return self._keep(value, self._replace(value))
-        if isinstance(value, dict):
-            return self._mapping(value)
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return self._sequence(value)
-        if not self._objects:
-            return value
-        if isinstance(value, DataWrapper):
-            tensors = [self.rewrite(tensor) for tensor in value.get_tensors()]
-            return self._keep(value, value.from_tensors(tensors))
-        return self._object(value) if _has_attributes(value) else value
+    def visit(part: Any) -> None:
+        if id(part) in seen:
+            return
+        seen[id(part)] = part
+        if select(part):
+            fn(part)
+        elif (inner := _parts(part, objects)) is None:
+            at_leaf(part)
+        else:
+            for each in inner:
+                visit(each)
 
-    def _keep(self, value: Any, result: Any) -> Any:
-        self._done[id(value)] = (value, result)
-        return result
+    visit(value)
 
-    def _mapping(self, value: dict[Any, Any]) -> dict[Any, Any]:
-        result = self._keep(value, copy.copy(value))  # default_factory and the like stay
-        result.clear()
-        for key, item in value.items():
-            result[self.rewrite(key)] = self.rewrite(item)
-        return result
 
-    def _sequence(self, value: Any) -> Any:
-        if type(value) is list:
-            result: list[Any] = self._keep(value, [])
-            result.extend(self.rewrite(item) for item in value)
-            return result
-        items = [self.rewrite(item) for item in value]
-        if hasattr(value, "_fields"):  # a named tuple
-            return self._keep(value, type(value)(*items))
-        return self._keep(value, type(value)(items))
-
-    def _object(self, value: Any) -> Any:
-        result = self._keep(value, copy.copy(value))
-        for name, item in vars(value).items():
-            result.__dict__[name] = self.rewrite(item)
-        return result
+def _parts(value: Any, objects: bool) -> list[Any] | None:
+    """What a container or an object holds; None of anything else."""
+    if objects and isinstance(value, DataWrapper):
+        return value.get_tensors()
+    opaque = isinstance(value, _OPAQUE) or callable(value) or not hasattr(value, "__dict__")
+    attributes = [] if opaque else [*vars(value).values()]
+    if isinstance(value, dict):
+        return [item for pair in value.items() for item in pair] + attributes
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [*value, *attributes]
+    return attributes if objects and not opaque else None
