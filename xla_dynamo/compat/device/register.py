@@ -19,17 +19,13 @@ from xla_dynamo.backend.runtime import resident
 from xla_dynamo.compat.execution import dispatch, predicates, sync  # noqa: F401  (reads fills HANDLERS)
 from xla_dynamo.compat.kernels import inplace
 from xla_dynamo.compat.kernels.as_strided import register_as_strided
-from xla_dynamo.compat.kernels.attention import register_attention
 from xla_dynamo.compat.kernels.composites import register_composites
 from xla_dynamo.compat.kernels.control_flow import register_control_flow
 from xla_dynamo.compat.kernels.factories import register_factories
-from xla_dynamo.compat.kernels.fft import register_fft
-from xla_dynamo.compat.kernels.inplace_views import register_inplace_views
 from xla_dynamo.compat.kernels.out_variants import register_out_variants
-from xla_dynamo.compat.kernels.packed_sequences import register_packed_sequences
-from xla_dynamo.compat.kernels.prims import register_prims
+from xla_dynamo.compat.kernels.single_ops import register_single_ops
 from xla_dynamo.compat.kernels.view_copy import register_view_copy
-from xla_dynamo.compat.recording import devices, pending, shape_inference
+from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.compat.values.hide_from_dynamo import hide_kernels
 from xla_dynamo.compat.values.torch_private import DeviceType
 from xla_dynamo.compat.values.values import Leaf
@@ -40,7 +36,6 @@ _libraries: list[torch.library.Library] = []
 @functools.cache
 def install() -> None:
     """Make the lazy device exist, once for the process."""
-    shape_inference.install()
     _register_guard()
     Leaf.__torch_dispatch__ = classmethod(dispatch.dispatch)  # type: ignore[method-assign]
     library = torch.library.Library("aten", "IMPL", "XLA")
@@ -49,17 +44,13 @@ def install() -> None:
     autograd = torch.library.Library("aten", "IMPL", "AutogradXLA")
     _libraries.append(autograd)
     register_composites(library, autograd)
-    register_attention(library, autograd)
     inplace.register_inplace(autograd)
     register_out_variants(autograd)
-    register_packed_sequences(autograd)
-    register_fft(autograd)
-    register_inplace_views(autograd)
     register_as_strided(autograd)
     register_view_copy(autograd)
     primitives = torch.library.Library("prims", "IMPL", "AutogradXLA")
     _libraries.append(primitives)
-    register_prims(primitives)
+    register_single_ops(autograd, primitives)
     register_control_flow()
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: sync.device_of(pending.trace(device)), sync.arrays_of, sync.tensors_of

@@ -36,9 +36,6 @@ class Difference:
     kind: str
     text: str
 
-    def __str__(self) -> str:
-        return self.text
-
 
 # Which results of a trace are alive at its barrier, and which inputs are given up.
 Survivors = tuple[Sequence[int], Collection[int]]
@@ -80,9 +77,9 @@ def reason(trace: Trace) -> str:
 def differs(trace: Trace, survivors: Survivors | None) -> Difference:
     """The first difference between the pending trace and the most similar one before it."""
     path = trace.state.path()
-    if trace.state.programs and survivors is None:
-        return Difference("live", "the same ops as in a trace before")
-    if trace.state.programs and survivors is not None:
+    if trace.state.programs:
+        if survivors is None:
+            return Difference("live", "the same ops as in a trace before")
         return _other_survivors(trace, path, survivors)
     if trace.state in lazy_metrics.launches:
         return Difference("options", "the options of the compiler changed")
@@ -218,7 +215,7 @@ def _warn_if_many(trace: Trace, difference: Difference) -> None:
     metrics.warn_once(
         ("trace", key),
         f"{count} programs were compiled for traces that begin with {op_at(first)}. The last one "
-        f"because: {difference}. {_ADVICE[difference.kind]} xla_dynamo.compiles() lists them all; "
-        "docs/recompilation.md explains.",
+        f"because: {difference.text}. {_ADVICE[difference.kind]} xla_dynamo.compiles() lists them "
+        "all; docs/recompilation.md explains.",
         metrics.RecompileWarning,
     )

@@ -18,9 +18,9 @@ import torch
 from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.recording import fork_guard, metrics, pending, shape_inference
+from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
-from xla_dynamo.compat.values import unsupported_tensors
+from xla_dynamo.compat.values import forks, unsupported_tensors
 from xla_dynamo.compat.values.storage_dtype import stored
 from xla_dynamo.compat.values.values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
 
@@ -164,7 +164,7 @@ def set_option(name: str, value: Any) -> None:
 
 def device_of(trace: Trace) -> Any:
     """The PJRT device of a trace."""
-    fork_guard.use()
+    forks.use()
     return pjrt.device(pjrt.default_platform(), trace.device.index, asynchronous=True)
 
 
@@ -201,7 +201,7 @@ def materialize(value: Value) -> Array:
 
 def download(value: Value) -> torch.Tensor:
     """A value as a new CPU tensor; waits for it."""
-    fork_guard.use()
+    forks.use()
     array = materialize(value)
     start = time.perf_counter_ns()
     try:

@@ -1,4 +1,4 @@
-"""Composite ops (linear, matmul) recorded as one op each, with gradients of their own.
+"""Composite ops (linear, matmul, attention) recorded as one op each, with gradients of their own.
 
 PyTorch decomposes them before a device sees them: a linear layer is five ops forward and nine
 backward, a matmul six and eight, and each costs as much to record as any. A kernel for dispatch key
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from xla_dynamo.backend.decompositions import matmul_backward as product_gradients
@@ -23,14 +24,18 @@ from .redispatch import undivided, without_autograd
 aten = torch.ops.aten
 
 _LINEAR = aten.linear.default
+_ATTENTION = aten.scaled_dot_product_attention.default
+_PARTS = torch_private.Key.CompositeImplicitAutograd  # where PyTorch takes composites apart
 
 
 def register_composites(library: torch.library.Library, autograd: torch.library.Library) -> None:
     """Register the kernels for dispatch keys XLA and AutogradXLA."""
     for op in RECORDED_COMPOSITES:
         name = op._schema.name.removeprefix("aten::")
-        library.impl(name, unreached)
+        library.impl(name, _unreached)
         autograd.impl(name, _composite_kernel(op))
+    library.impl("scaled_dot_product_attention", _unreached)
+    autograd.impl("scaled_dot_product_attention", _attention)
     autograd.impl("matmul_backward", _matmul_backward)
 
 
@@ -39,14 +44,14 @@ def _composite_kernel(op: Any) -> Callable[..., Any]:
         x = args[0]
         # The composite's gradient is for real numbers.
         vector = op is _LINEAR and args[1].dim() != 2  # a vector of weights: a sum of products
-        if x.is_complex() or vector or is_traced(x):
-            return op._op_dk(torch_private.Key.CompositeImplicitAutograd, *args)
+        if x.is_complex() or vector or _is_traced(x):
+            return op._op_dk(_PARTS, *args)
         return undivided(op, args)
 
     return kernel
 
 
-def is_traced(x: torch.Tensor) -> bool:
+def _is_traced(x: Tensor) -> bool:
     """Whether somebody wants the parts of composites: forward mode, torch.func, a tracer."""
     if forward_ad._current_level >= 0 or not torch_private.is_functional(x):
         return True
@@ -60,6 +65,49 @@ def _matmul_backward(grad: Any, x: Any, y: Any, mask: Any) -> Any:
     return without_autograd(aten.matmul_backward.default, (grad, x, y, mask))
 
 
-def unreached(*args: Any, **kwargs: Any) -> Any:
+def _unreached(*args: Any, **kwargs: Any) -> Any:
     """Leaves take every op before their backend's kernels are looked for."""
     raise AssertionError("an op on an xla tensor did not reach the recorder")
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Attention of arrays [batch, heads, length, features] as one op, as on a CPU.
+
+    PyTorch takes attention apart on devices that it does not know, and saves the scores. On a CPU
+    it calls a fused op, under conditions (ATen, native/transformers/sdp_utils_cpp.cpp); where they
+    hold, the same op is recorded here, and torch.compile's passes apply to it.
+    """
+    if _is_traced(query) or not _is_fused(query, key, value, attn_mask, dropout_p, enable_gqa):
+        given = (query, key, value, attn_mask, dropout_p, is_causal)
+        return _ATTENTION._op_dk(_PARTS, *given, scale=scale, enable_gqa=enable_gqa)
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        zeros = torch.zeros_like(attn_mask, dtype=query.dtype)
+        attn_mask = zeros.masked_fill(attn_mask.logical_not(), -torch.inf)
+    return aten._scaled_dot_product_flash_attention_for_cpu.default(
+        query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale
+    )[0]
+
+
+def _is_fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, grouped: bool
+) -> bool:
+    if not torch.backends.cuda.flash_sdp_enabled():  # torch.nn.attention.sdpa_kernel asks for parts
+        return False
+    if dropout_p != 0 or any(x.dim() != 4 or 0 in x.shape for x in (query, key, value)):
+        return False
+    if mask is not None and (mask.requires_grad or mask.dim() not in (2, 4)):
+        return False
+    batch, heads, _, features = query.shape
+    shared = heads % key.shape[1] == 0 if grouped else heads == key.shape[1]
+    same = key.shape[0] == batch and key.shape[3] == features and value.shape == key.shape
+    return shared and same and query.dtype.is_floating_point

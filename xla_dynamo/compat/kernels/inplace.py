@@ -16,12 +16,12 @@ import torch
 
 from xla_dynamo.backend.decompositions.foreach import FOREACH
 from xla_dynamo.backend.lowering import operands
-from xla_dynamo.compat.values.fork_safe import fork_safe
+from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import op_of
 from xla_dynamo.compat.values.values import Meta
 
 from .direct_update import update
-from .inplace_replacements import REPLACED, register_inplace_replacements
+from .inplace_views import REPLACED, register_inplace_views
 from .overlapping_writes import inplace_kernel, register_overlapping_writes
 
 aten = torch.ops.aten
@@ -94,7 +94,7 @@ def register_inplace(library: torch.library.Library) -> None:
         else:
             library.impl(full, _kernel(op, functional))
     _withdrawn.register()
-    register_inplace_replacements(library)
+    register_inplace_views(library)
     register_overlapping_writes(library, known | REPLACED)
 
 

@@ -3,12 +3,18 @@
 After a write, autograd regenerates the gradients of views: on most devices from their strides, on
 xla by replaying the recorded view ops. After an in-place op that changes dimensions the replay
 would select the wrong elements, so such a write raises an error where gradients are recorded.
+
+fill_diagonal_, as_strided_, resize_ and polygamma_ are here too. PyTorch's kernels of the first two
+use a tensor's storage offset, which on the device is 0 for every view; resize_ would show memory
+around a view, which it does not have; polygamma_ has no kernel that functionalization gets right.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.compat.values import functionalization, torch_private
 
+from .as_strided import spans_base
 from .redispatch import redispatch
 
 aten = torch.ops.aten
@@ -28,7 +35,8 @@ _OPS = (
     aten.transpose_.default,
     aten.unsqueeze_.default,
 )
-
+# In-place ops of which no other kernels are registered.
+REPLACED = frozenset({"as_strided_", "fill_diagonal_", "polygamma_", "resize_"})
 
 # Bases whose own dimensions, or those of one of whose views, were changed in place.
 _bases: list[weakref.ref[torch.Tensor]] = []
@@ -38,6 +46,10 @@ def register_inplace_views(library: torch.library.Library) -> None:
     """Register the kernels for dispatch key AutogradXLA."""
     for op in _OPS:
         library.impl(op.name().removeprefix("aten::"), dimensions_kernel(op))
+    library.impl("as_strided_", _as_strided)
+    library.impl("fill_diagonal_", _fill_diagonal)
+    library.impl("polygamma_", _polygamma)
+    library.impl("resize_", _resize)
 
 
 def dimensions_kernel(op: Any) -> Callable[..., torch.Tensor]:
@@ -105,3 +117,51 @@ def _remember(tensor: torch.Tensor) -> None:
 
 def _name(op: Any) -> str:
     return op._schema.name.removeprefix("aten::")
+
+
+def _as_strided(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> torch.Tensor:
+    if torch_private.is_functional(tensor) and not spans_base(tensor):
+        raise RuntimeError(
+            "as_strided_: where a part of a tensor on an xla device begins in memory is "
+            "unknown; use as_strided, which makes a new view of it"
+        )
+    return dimensions_kernel(aten.as_strided_.default)(tensor, size, stride, offset)
+
+
+def _resize(
+    tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = None
+) -> torch.Tensor:
+    same = tuple(size) == tuple(tensor.shape) and memory_format is None
+    if same and not tensor.requires_grad:
+        return tensor
+    part = torch_private.is_functional(tensor) and not torch_private.is_base(tensor)
+    if part and (not tensor.is_contiguous() or math.prod(size) > tensor.numel()):
+        raise RuntimeError(
+            "resize_: a part of a tensor on an xla device has no memory around it; clone() it "
+            "first, or resize the whole tensor"
+        )
+    kwargs = {} if memory_format is None else {"memory_format": memory_format}
+    return redispatch(aten.resize_.default, (tensor, size), kwargs)
+
+
+def _polygamma(tensor: torch.Tensor, n: int) -> torch.Tensor:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        torch.empty(1, dtype=tensor.dtype).polygamma_(n)  # raises eager's error
+    return tensor.copy_(torch.polygamma(n, tensor))
+
+
+def _fill_diagonal(tensor: torch.Tensor, value: complex, wrap: bool = False) -> torch.Tensor:
+    """By a view of the diagonal, or by a mask."""
+    rows, *others = tensor.shape or (1,)
+    torch.empty(tensor.shape, device="meta").fill_diagonal_(0)  # raises eager's errors
+    if len(others) == 1 and not (wrap and rows > others[0]):
+        tensor.diagonal().fill_(value)
+        return tensor
+    indices = [torch.arange(n, device=tensor.device) for n in tensor.shape]
+    if len(others) == 1:
+        indices[0] = indices[0] % (others[0] + 1)  # one row is left out between two diagonals
+    first, *rest = torch.meshgrid(*indices, indexing="ij")
+    mask = functools.reduce(torch.logical_and, [first == other for other in rest])
+    return tensor.masked_fill_(mask, value)

@@ -12,15 +12,15 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xla_dynamo.compat.values.fork_safe import fork_safe
+from xla_dynamo.backend.decompositions.foreach import FOREACH
+from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.trie import State
 
 from .execution_time import Watch
-from .op_counts import count_ops
 
 _SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
 _STATES = 4096  # states whose launches are counted one by one, before they are summed up
@@ -159,6 +159,29 @@ def sum_up() -> None:
     with lock:
         counters.update(count_ops(launches))
         launches.clear()
+
+
+def count_ops(traces: Mapping[State, int]) -> collections.Counter[str]:
+    """Calls of each op in traces, given by the states at which they end, times their launches."""
+    counted: collections.Counter[str] = collections.Counter()
+    for end, times in traces.items():
+        for name, calls in _ops(end).items():
+            counted[name] += calls * times
+    return counted
+
+
+@functools.lru_cache(maxsize=1024)
+def _ops(end: State) -> dict[str, int]:
+    counted: collections.Counter[str] = collections.Counter()
+    for state in end.path():
+        func = FOREACH.get(state.op.func)
+        counted[_counter(func or state.op.func)] += len(state.outputs) if func else 1
+    return dict(counted)
+
+
+@functools.lru_cache(maxsize=4096)
+def _counter(func: Any) -> str:
+    return "xla::" + func._schema.name.split("::")[1]
 
 
 def count_fallback(func: Any) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from xla_dynamo.compat.values.fork_safe import fork_safe
+from xla_dynamo.compat.values.forks import fork_safe
 
 from . import devices
 from .trace import Trace

@@ -6,9 +6,11 @@ PyTorch's own fake tensors infer them, once for each signature. An op whose resu
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from xla_dynamo.backend.decompositions.table import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.values import unsupported_tensors
-from xla_dynamo.compat.values.fork_safe import fork_safe
+from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import Op
 from xla_dynamo.compat.values.torch_private import FAKE_TENSOR_LOG, UNKNOWN_SHAPE, FakeTensorMode
 from xla_dynamo.compat.values.values import Leaf, Meta, blank, meta, meta_of
@@ -42,27 +44,17 @@ lock = fork_safe(threading.RLock())
 mode = FakeTensorMode(allow_non_fake_inputs=True)
 
 
-class _Quietly(threading.local, logging.Filter):
-    """Keeps PyTorch from logging a traceback for what is an ordinary error of the user's."""
-
-    quiet = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not self.quiet
-
-    def __enter__(self) -> None:
-        self.quiet = True
-
-    def __exit__(self, *error: object) -> None:
-        self.quiet = False
+_log = logging.getLogger(FAKE_TENSOR_LOG)
 
 
-_quietly = _Quietly()
-
-
-def install() -> None:
-    """Let the user's errors raise without a logged traceback."""
-    logging.getLogger(FAKE_TENSOR_LOG).addFilter(_quietly)
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep PyTorch from logging a traceback for what is an ordinary error of the user's."""
+    before, _log.disabled = _log.disabled, True
+    try:
+        yield
+    finally:
+        _log.disabled = before
 
 
 def fake(of: Meta) -> torch.Tensor:
@@ -110,7 +102,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     try:
         result = view = _as_view(op, args, kwargs)
         if view is None:
-            with _quietly, mode:
+            with _quietly(), mode:
                 result = function(*fake_args, **fake_kwargs)
                 result = eager_layout.with_eager_strides(op.func, fake_args, result)
         _refuse_dtypes(op, args, kwargs)

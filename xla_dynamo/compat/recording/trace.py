@@ -18,7 +18,7 @@ import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
 from xla_dynamo.compat.values.describe import two_devices
-from xla_dynamo.compat.values.fork_safe import fork_safe
+from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.scalar_inputs import FILLS, LARGE
 from xla_dynamo.compat.values.source_location import user_location
@@ -153,20 +153,19 @@ class Trace:
             key: list[Any] = [op]
             add = key.append
             numbers = op.scalars
-            if numbers:
-                self._add_with_numbers(key, op, args)
-            else:
-                for argument in args:
-                    kind = type(argument)
-                    if kind is Leaf:
-                        value = argument.value
-                        if value.stamp is not stamp:
-                            self.adopt(value)
-                        add(value.ref)
-                    elif kind is int or argument is None:
-                        add(argument)
-                    else:
-                        add(self._token(argument, False))
+            for position, argument in enumerate(args):
+                kind = type(argument)
+                if kind is Leaf:
+                    value = argument.value
+                    if value.stamp is not stamp:
+                        self.adopt(value)
+                    add(value.ref)
+                elif position in numbers and (kind is float or kind is int):
+                    add(self._number(op, argument))
+                elif kind is int or argument is None:
+                    add(argument)
+                else:
+                    add(self._token(argument, position in numbers))
             if kwargs:
                 for name, argument in kwargs.items():
                     add(name)
@@ -196,21 +195,6 @@ class Trace:
         self.default_dtype = torch.get_default_dtype()
         self.root = self.state = State()
         self.states = 0
-
-    def _add_with_numbers(self, key: list[Any], op: Op, args: Any) -> None:
-        """Extend a key by the arguments of an op some of whose numbers are inputs."""
-        stamp, numbers, add = self.stamp, op.scalars, key.append
-        for position, argument in enumerate(args):
-            kind = type(argument)
-            if kind is Leaf:
-                value = argument.value
-                if value.stamp is not stamp:
-                    self.adopt(value)
-                add(value.ref)
-            elif position in numbers and (kind is float or kind is int):
-                add(self._number(op, argument))
-            else:
-                add(self._token(argument, position in numbers))
 
     def _number(self, op: Op, number: Any) -> Any:
         token = FLOAT if type(number) is float else INT

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from xla_dynamo.compat.recording import metrics, pending
-from xla_dynamo.compat.recording.op_counts import count_ops
+from xla_dynamo.compat.recording.metrics import count_ops
 from xla_dynamo.compat.values.format_units import show_bytes, show_time
 from xla_dynamo.compat.values.values import Value
 

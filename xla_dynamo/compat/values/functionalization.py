@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -109,16 +109,8 @@ _MODES = (Key.Python, Key.PythonTLSSnapshot)
 @functools.cache
 def _initial() -> tuple[Any, Any]:
     """The keys that dispatch takes in and leaves out where no kernel is running."""
-    found: list[tuple[Any, Any]] = []
-
-    def read() -> None:
-        included = included_keys()
-        found.append((included, excluded_keys()))
-
-    fresh = threading.Thread(target=read)  # no other place is known to be outside
-    fresh.start()
-    fresh.join()
-    return found[0]
+    with ThreadPoolExecutor(1) as outside:  # no other place is known to be outside
+        return outside.submit(lambda: (included_keys(), excluded_keys())).result()
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from . import torch_private
-from .fork_safe import fork_safe
+from .forks import fork_safe
 
 Array = Any
 

@@ -1,14 +1,17 @@
-"""Raises a clear error where a process uses the device that was forked from one that had used it.
+"""Processes that are forked: their locks are free, and using a device that cannot work is an error.
 
-The child has the parent's client without its threads: using it would wait for ever. Locks are the
-business of values.fork_safe.
+The child of a process that had used a device has the parent's client without its threads: using it
+would wait for ever. Who held a lock in the parent is not in the child.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any, TypeVar
 
 from xla_dynamo.errors import DeviceUnavailable
+
+Lock = TypeVar("Lock")
 
 # Whether this process was forked from one that had used a device.
 forked = False
@@ -38,3 +41,10 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+def fork_safe(lock: Lock) -> Lock:
+    """`lock`, made anew in every child process, as the standard library does with its own."""
+    made: Any = lock
+    os.register_at_fork(after_in_child=made._at_fork_reinit)
+    return lock
