@@ -79,51 +79,38 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     if all(output.array is None for output in planned):
         return lambda arguments: [output.result(arguments, ()) for output in planned]
     executable = compile_executable(graph, request, device)
-    if home is not None:
-        return _resident_launch(executable, home, used, planned)
-    slots = [buffers.Slot(device, i, i in request.resident) for i in used]
-    host = all(node.meta["val"].device.type == "cpu" for node in fx.results(graph))
-    return _launch(executable, slots, planned, host)
-
-
-# What can be decided once is decided outside of the two functions that are called.
+    if home is None:
+        slots = [buffers.Slot(device, i, i in request.resident) for i in used]
+        host = all(node.meta["val"].device.type == "cpu" for node in fx.results(graph))
+        return _launch(
+            planned,
+            executable,
+            to_arrays=lambda given: [slot.array(given[slot.position]) for slot in slots],
+            to_tensors=lambda arrays: pjrt.to_tensors(arrays, device, host),
+        )
+    residency = resident.RESIDENCIES[home.type]
+    return _launch(
+        planned,
+        executable,
+        to_arrays=lambda given: residency.arrays([given[i] for i in used], home),
+        to_tensors=lambda arrays: residency.tensors(arrays, home),
+    )
 
 
 def _launch(
-    executable: pjrt.Executable,
-    slots: Sequence[buffers.Slot],
     planned: Sequence[output_plan.Output],
-    host: bool,
+    executable: pjrt.Executable,
+    to_arrays: Callable[[list[Any]], list[pjrt.Array]],
+    to_tensors: Callable[[list[pjrt.Array]], list[torch.Tensor]],
 ) -> Callable[[list[Any]], list[Any]]:
-    """The call path for torch tensors, whose memory or copy becomes an array."""
-    device = executable.device
-    # The common case, all results distinct arrays in order, needs no assembly.
+    """The call path. The common case, all results distinct arrays in order, needs no assembly."""
     arrays = [output.array for output in planned]
-    is_plain = arrays == list(range(len(arrays))) and not any(o.view for o in planned)
+    is_plain = arrays == list(range(len(arrays))) and not any(o.view or o.view_ops for o in planned)
 
     def launch(arguments: list[Any]) -> list[Any]:
-        arrays = [slot.array(arguments[slot.position]) for slot in slots]
-        tensors = pjrt.to_tensors(executable(*arrays), device, host)
+        tensors = to_tensors(executable(*to_arrays(arguments)))
         if is_plain:
             return tensors
-        return [output.result(arguments, tensors) for output in planned]
-
-    return launch
-
-
-def _resident_launch(
-    executable: pjrt.Executable,
-    home: torch.device,
-    used: Sequence[int],
-    planned: Sequence[output_plan.Output],
-) -> Callable[[list[Any]], list[Any]]:
-    """The call path for tensors that live on the device: nothing is copied."""
-    residency = resident.RESIDENCIES[home.type]
-    to_arrays, to_tensors = residency.arrays, residency.tensors
-
-    def launch(arguments: list[Any]) -> list[Any]:
-        arrays = to_arrays([arguments[i] for i in used], home)
-        tensors = to_tensors(executable(*arrays), home)
         return [output.result(arguments, tensors) for output in planned]
 
     return launch

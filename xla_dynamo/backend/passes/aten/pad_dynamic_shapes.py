@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.fx.node import map_arg
 
 from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED, tells_on_zeros
@@ -79,17 +80,10 @@ def _make_empty(graph: Graph, node: Node) -> bool:
 
 def _unknown_size(node: Node) -> torch.SymInt | None:
     """The data-dependent size of the first result, which no size of an operand determines."""
-    known = {symbol for operand in node.all_input_nodes for symbol in _symbols(operand)}
+    known = free_symbols([operand.meta["val"] for operand in node.all_input_nodes])
     first, *_ = output_values(node)
     sizes: list[Any] = [size for size in first.shape if is_symbolic(size)]
-    return next((size for size in sizes if not size.node.expr.free_symbols <= known), None)
-
-
-def _symbols(operand: Node) -> set[Any]:
-    sizes: list[Any] = [
-        size for size in getattr(operand.meta["val"], "shape", ()) if is_symbolic(size)
-    ]
-    return set().union(*(size.node.expr.free_symbols for size in sizes))
+    return next((size for size in sizes if not free_symbols(size) <= known), None)
 
 
 def _replace(graph: Graph, node: Node, result: Any) -> None:

@@ -112,74 +112,60 @@ def specialize(graph: Graph, context: Context) -> bool:
     """
     if context.arguments is None:
         return drop_identities(graph)
-    specializer = _Specializer(context.arguments, find_symbols(graph).runtime_ints)
+    runtime_ints = find_symbols(graph).runtime_ints
+    arguments = iter(enumerate(context.arguments))
+    values: dict[Node, Any] = {}  # what a node has become: a node, a number, a tuple
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     for node in graph.nodes:
-        specializer.visit(node)
-    for node in reversed(specializer.dropped):
-        graph.erase_node(node)
+        values[node] = node
+        if node.op == "placeholder":
+            position, argument = next(arguments)
+            values[node] = _argument(node, argument, position in runtime_ints, mode)
+        elif node.op != "get_attr":
+            node.args, node.kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            if node.op == "call_function":
+                values[node] = _called(node, mode)
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and values[node] is not node:
+            graph.erase_node(node)
     return True
 
 
-class _Specializer:
-    def __init__(self, arguments: Sequence[Any], runtime_ints: frozenset[int]) -> None:
-        self._arguments = iter(enumerate(arguments))
-        self._runtime_ints = runtime_ints
-        self._values: dict[Node, Any] = {}  # what a node has become: a node, a number, a tuple
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.dropped: list[Node] = []
-
-    def visit(self, node: Node) -> None:
-        self._values[node] = node
-        if node.op == "placeholder":
-            self._values[node] = self._placeholder(node, *next(self._arguments))
-        elif node.op != "get_attr":
-            node.args, node.kwargs = self._mapped(node.args), self._mapped(node.kwargs)
-            if node.op == "call_function":
-                self._values[node] = value = self._call(node)
-                if value is not node:
-                    self.dropped.append(node)
-
-    def _placeholder(self, node: Node, position: int, argument: Any) -> Any:
-        if isinstance(argument, torch.Tensor):
-            shape, strides = argument.shape, argument.stride()
-            options = {"dtype": argument.dtype, "device": argument.device}
-            with self._mode:
-                node.meta["val"] = torch.empty_strided(shape, strides, **options)
-            return node
-        if position in self._runtime_ints:
-            with self._mode:
-                node.meta["val"] = torch.empty((), dtype=torch.int64)
-            node.meta["hint"] = argument
-            return node
-        node.meta["val"] = argument
-        return argument
-
-    def _call(self, node: Node) -> Any:
-        """What `node`, whose arguments are known, has become."""
-        if node.target in _IDENTITIES:
-            return node.args[0]
-        if node.target in _CHECKS:
-            return None
-        leaves = pytree.tree_leaves((node.args, node.kwargs))
-        if not any(isinstance(n, Node) for n in leaves) and is_symbolic(node.meta.get("val")):
-            return node.target(*node.args, **node.kwargs)  # type: ignore[operator]
-        value = self._infer(node)
-        if isinstance(value, (int, float, bool)):
-            return value
-        node.meta = {**edit.inherited(node), "val": value}
+def _argument(node: Node, argument: Any, is_runtime_int: bool, mode: FakeTensorMode) -> Any:
+    """What a placeholder becomes."""
+    if isinstance(argument, torch.Tensor):
+        options = {"dtype": argument.dtype, "device": argument.device}
+        with mode:
+            value = torch.empty_strided(argument.shape, argument.stride(), **options)
+        node.meta["val"] = value
         return node
+    if is_runtime_int:
+        with mode:
+            node.meta["val"] = torch.empty((), dtype=torch.int64)
+        node.meta["hint"] = argument
+        return node
+    node.meta["val"] = argument
+    return argument
 
-    def _infer(self, node: Node) -> Any:
-        args, kwargs = map_arg(
-            (node.args, node.kwargs), lambda n: n.meta.get("hint", n.meta["val"])
-        )
-        with self._mode:
-            if node.target is rng_keys.new_key:
-                return torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
-            return node.target(*args, **kwargs)  # type: ignore[operator]
 
-    def _mapped(self, tree: Any) -> Any:
-        return map_arg(tree, self._values.__getitem__)
+def _called(node: Node, mode: FakeTensorMode) -> Any:
+    """What a call, whose arguments are known, becomes."""
+    if node.target in _IDENTITIES:
+        return node.args[0]
+    if node.target in _CHECKS:
+        return None
+    if not node.all_input_nodes and is_symbolic(node.meta.get("val")):
+        return node.target(*node.args, **node.kwargs)  # type: ignore[operator]
+    args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta.get("hint", n.meta["val"]))
+    with mode:
+        if node.target is rng_keys.new_key:
+            value = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
+        else:
+            value = node.target(*args, **kwargs)  # type: ignore[operator]
+    if isinstance(value, (int, float, bool)):
+        return value
+    node.meta = {**edit.inherited(node), "val": value}
+    return node
 
 
 def drop_identities(graph: Graph) -> bool:
