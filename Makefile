@@ -5,13 +5,14 @@
 #   make spine    those of a minute, for the inner loop     make wheel-check  that wheel, in an empty venv
 #   make bench    benchmarks; they rewrite README's tables
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
+#   make matrix   fresh environments with other versions of Python, torch and jax; writes docs/versions.md
 #   make fuzz     1000 random programs against eager, through both doors; failures go to fuzz/
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test spine lint bench operators fuzz wheel wheel-check
+.PHONY: demo test spine lint bench operators fuzz matrix wheel wheel-check
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -38,6 +39,9 @@ operators: .venv/.test
 
 fuzz: .venv/.test
 	$(BIN)/python -W ignore -m tests.fuzz $(ARGS)
+
+matrix: .venv/.test
+	$(BIN)/python -m tests.matrix $(ARGS)
 
 wheel: .venv/.test
 	rm -rf build dist

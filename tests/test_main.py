@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import xla_dynamo
 from xla_dynamo import __main__, config
 
 
@@ -43,23 +44,15 @@ def test_cache_that_is_off(monkeypatch, capsys):
     assert capsys.readouterr().out == "off (XLA_DYNAMO_CACHE_DIR=0)\n"
 
 
-def test_doctor_lists_versions_platform_and_devices(cache_dir, capsys):
-    assert __main__.main(["doctor"]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert {"python", "torch", "torch-mlir", "jax", "jaxlib", "plug-ins"} < lines.keys()
-    assert lines["platform"] == "cpu"
-    assert lines["device"].startswith("0: cpu/")
-    assert lines["cache"].startswith(str(cache_dir))
-
-
-def test_doctor_says_why_there_is_no_device(monkeypatch, capsys):
-    from xla_dynamo.backend.runtime import pjrt
-
-    monkeypatch.setattr(pjrt, "default_platform", lambda: "abacus")
+def test_doctor_is_told_of_the_cache(cache_dir, monkeypatch):
+    monkeypatch.setattr(__main__.doctor, "main", lambda cache: int("2 executables" in cache))
     assert __main__.main(["doctor"]) == 1
-    out = capsys.readouterr().out
-    assert "PJRT platform 'abacus' cannot be initialised" in out
-    assert "XLA_DYNAMO_PLATFORM=cpu" in out
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        __main__.main(["--version"])
+    assert capsys.readouterr().out == f"xla_dynamo {xla_dynamo.__version__}\n"
 
 
 def test_a_command_is_required(capsys):

@@ -33,7 +33,6 @@ class Finding:
     is_error: bool
 
 
-@functools.cache
 def installed(package: str) -> str | None:
     """The version of a package, or None; of "python" that which runs."""
     if package == "python":

@@ -1,0 +1,69 @@
+"""What the doctor finds in a good installation, and what it says of bad ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from xla_dynamo import doctor, versions
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    lines = capsys.readouterr().out.splitlines()
+    return {line[:14].strip(): line[15:] for line in lines if line[14:15] == " "} | {
+        "verdict": lines[-1]
+    }
+
+
+def test_a_good_installation_works_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main("off") == 0
+    told = rows(capsys)
+    assert told.keys() > {"python", "torch", "torch-mlir", "jax", "jaxlib", "plug-ins"}
+    assert told["device"].startswith("0: cpu/")
+    assert told["torch.compile"] == "a training step is compiled and runs"
+    assert told["xla tensors"] == "a training step is recorded, compiled and runs"
+    assert (told["cache"], told["verdict"]) == ("off", "This installation works.")
+
+
+def test_a_device_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_DYNAMO_PLATFORM", "abacus")
+    assert doctor.main("off") == 1
+    assert "abacus" in rows(capsys)["verdict"]
+
+
+def test_a_process_that_dies_is_told_by_its_last_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--no_such_flag=1")
+    assert doctor.main("off") == 1
+    assert "Unknown flag in XLA_FLAGS: --no_such_flag=1" in rows(capsys)["verdict"]
+
+
+def test_what_is_too_old_is_the_verdict_and_what_is_new_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        versions.Finding("jax", "newer than 0.1, the newest that was tested", is_error=False),
+        versions.Finding("torch", "too old: pip install 'torch>=9'", is_error=True),
+    ]
+    monkeypatch.setattr(versions, "findings", lambda: found)
+    monkeypatch.setattr(doctor, "_try", lambda function: (True, "works"))
+    assert doctor.main("off") == 1
+    told = rows(capsys)
+    assert told["jax"].endswith("   newer than 0.1, the newest that was tested")
+    assert told["verdict"] == (
+        "This installation does not work. torch is too old: pip install 'torch>=9'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["Traceback ...", "  at", "a.b.TooBad: no", "more: of it"], "a.b.TooBad: no"),
+        (["Segmentation fault"], "Segmentation fault"),
+        ([], ""),
+    ],
+)
+def test_reasons(lines: list[str], reason: str) -> None:
+    assert doctor._reason(lines) == reason
