@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -84,56 +85,27 @@ def _indexed(args: Sequence[Any]) -> Tensor | None:
     return empty(shape, compute_elementwise_output_strides(source, *operands))
 
 
+_BY_KIND: dict[Callable[[Sequence[Any]], Tensor | None], str] = {
+    _like_a_sum: "complex.default copysign.Tensor div.Tensor_mode floor_divide.default "
+    "heaviside.default logaddexp.default logaddexp2.default logical_and.default "
+    "logical_or.default logical_xor.default polar.default special_xlog1py.default xlogy.Tensor",
+    _like_the_first: "binary_cross_entropy.default huber_loss.default",
+    _row_major: "isin.Tensor_Scalar isin.Tensor_Tensor log_sigmoid_forward.default "
+    "normal.Tensor_Tensor pow.Scalar",
+    _row_major_over_no_dims: "all.dims any.dims",
+    _indexed: "index.Tensor",
+    _like_the_first_or_a_sum: "ldexp.Tensor",
+    _images: "_batch_norm_with_update.default _batch_norm_with_update_functional.default "
+    "native_batch_norm.default _native_batch_norm_legit.default _native_batch_norm_legit.no_stats "
+    "_native_batch_norm_legit_functional.default _native_batch_norm_legit_no_training.default "
+    "channel_shuffle.default native_channel_shuffle.default",
+    _unpooled_images: "max_unpool2d.default",
+}
+
 # An op: makes, of its operands (fake or "meta"), a tensor with the strides of its (first) result;
 # or None, where the inferred strides may be right.
 LIKE: dict[Any, Callable[[Sequence[Any]], Tensor | None]] = {
-    **dict.fromkeys(
-        (
-            aten.complex.default,
-            aten.copysign.Tensor,
-            aten.div.Tensor_mode,
-            aten.floor_divide.default,
-            aten.heaviside.default,
-            aten.logaddexp.default,
-            aten.logaddexp2.default,
-            aten.logical_and.default,
-            aten.logical_or.default,
-            aten.logical_xor.default,
-            aten.polar.default,
-            aten.special_xlog1py.default,
-            aten.xlogy.Tensor,
-        ),
-        _like_a_sum,
-    ),
-    **dict.fromkeys((aten.binary_cross_entropy.default, aten.huber_loss.default), _like_the_first),
-    **dict.fromkeys(
-        (
-            aten.isin.Tensor_Scalar,
-            aten.isin.Tensor_Tensor,
-            aten.log_sigmoid_forward.default,
-            aten.normal.Tensor_Tensor,
-            aten.pow.Scalar,
-        ),
-        _row_major,
-    ),
-    **dict.fromkeys((aten.all.dims, aten.any.dims), _row_major_over_no_dims),
-    aten.index.Tensor: _indexed,
-    aten.ldexp.Tensor: _like_the_first_or_a_sum,
-    **dict.fromkeys(
-        (
-            aten._batch_norm_with_update.default,
-            aten._batch_norm_with_update_functional.default,
-            aten.native_batch_norm.default,
-            aten._native_batch_norm_legit.default,
-            aten._native_batch_norm_legit.no_stats,
-            aten._native_batch_norm_legit_functional.default,
-            aten._native_batch_norm_legit_no_training.default,
-            aten.channel_shuffle.default,
-            aten.native_channel_shuffle.default,
-        ),
-        _images,
-    ),
-    aten.max_unpool2d.default: _unpooled_images,
+    attrgetter(op)(aten): like for like, ops in _BY_KIND.items() for op in ops.split()
 }
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
@@ -125,6 +126,26 @@ def window_slices(x: Array, axis: int, over: Windows) -> list[Array]:
     stride, reach = over.stride[axis], (over.out_sizes[axis] - 1) * over.stride[axis] + 1
     starts = [place * over.dilation[axis] for place in range(over.kernel[axis])]
     return [lax.slice_in_dim(x, start, start + reach, stride, dim) for start in starts]
+
+
+def range_sums(x: Array, dim: int, starts: np.ndarray, ends: np.ndarray) -> Array:
+    """The sums of x[start:end] along the axis `dim`, which is negative.
+
+    This is no product with a matrix, whose zeros would spread infinities.
+    """
+    total = jnp.zeros((*x.shape[:dim], len(starts), *x.shape[x.ndim + dim + 1 :]), x.dtype)
+    for offset in range(int((ends - starts).max(initial=0))):
+        places = np.minimum(starts + offset, np.maximum(ends - 1, 0))
+        inside = along(starts + offset < ends, dim, x.ndim)
+        total += jnp.where(inside, jnp.take(x, places, dim), 0)
+    return total
+
+
+def along(row: np.ndarray, dim: int, rank: int) -> np.ndarray:
+    """`row` along `dim`, in a shape that broadcasts with `rank` dimensions."""
+    shape = [1] * rank
+    shape[dim] = len(row)
+    return row.reshape(shape)
 
 
 def per_axis(values: Sequence[int], rank: int) -> tuple[int, ...]:

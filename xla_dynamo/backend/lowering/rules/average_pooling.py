@@ -19,14 +19,8 @@ from jax import Array, lax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
-from ._windows import (
-    Windows,
-    adaptive_bounds,
-    even_windows,
-    window_sum,
-    window_sum_transpose,
-    windows,
-)
+from . import _windows
+from ._windows import Windows, windows
 
 aten = torch.ops.aten
 
@@ -41,7 +35,7 @@ def avg_pool(
     *divisor: Any,
 ) -> Array:
     over = windows(x.shape[-rank:], kernel_size, stride, padding, (1,), ceil_mode)
-    total = window_sum(x.astype(dtypes.accumulation(x.dtype)), over)
+    total = _windows.window_sum(x.astype(dtypes.accumulation(x.dtype)), over)
     return _divide(total, over, padding, *divisor).astype(x.dtype)
 
 
@@ -57,24 +51,24 @@ def avg_pool_backward(
 ) -> Array:
     over = windows(x.shape[-rank:], kernel_size, stride, padding, (1,), ceil_mode)
     shares = _divide(grad.astype(dtypes.accumulation(x.dtype)), over, padding, *divisor)
-    return window_sum_transpose(shares, over).astype(x.dtype)
+    return _windows.window_sum_transpose(shares, over).astype(x.dtype)
 
 
 def adaptive_avg_pool(rank: int, x: Array, output_size: Sequence[int]) -> Array:
-    over = even_windows(x.shape[-rank:], output_size)
+    over = _windows.even_windows(x.shape[-rank:], output_size)
     total = x.astype(dtypes.accumulation(x.dtype))
     if over is not None:
-        return _divide(window_sum(total, over), over).astype(x.dtype)
+        return _divide(_windows.window_sum(total, over), over).astype(x.dtype)
     for dim in range(-rank, 0):
         total = _averages(total, dim, output_size[dim])
     return total.astype(x.dtype)
 
 
 def adaptive_avg_pool_backward(rank: int, grad: Array, x: Array) -> Array:
-    over = even_windows(x.shape[-rank:], grad.shape[-rank:])
+    over = _windows.even_windows(x.shape[-rank:], grad.shape[-rank:])
     total = grad.astype(dtypes.accumulation(x.dtype))
     if over is not None:
-        return window_sum_transpose(_divide(total, over), over).astype(x.dtype)
+        return _windows.window_sum_transpose(_divide(total, over), over).astype(x.dtype)
     for dim in range(-rank, 0):
         total = _averages_transpose(total, dim, x.shape[dim])
     return total.astype(x.dtype)
@@ -118,36 +112,15 @@ def _divide(
 
 def _averages(x: Array, dim: int, out: int) -> Array:
     """Adaptive average pooling along one axis."""
-    starts, ends = adaptive_bounds(x.shape[dim], out)
-    return _sums(x, dim, starts, ends) / _along(ends - starts, dim, x.ndim).astype(x.dtype)
+    starts, ends = _windows.adaptive_bounds(x.shape[dim], out)
+    counts = _windows.along(ends - starts, dim, x.ndim)
+    return _windows.range_sums(x, dim, starts, ends) / counts.astype(x.dtype)
 
 
 def _averages_transpose(grad: Array, dim: int, size: int) -> Array:
     """Each element sums the gradients of the windows that contain it, which are adjacent."""
-    starts, ends = adaptive_bounds(size, grad.shape[dim])
+    starts, ends = _windows.adaptive_bounds(size, grad.shape[dim])
     places = np.arange(size)
     first, last = (np.searchsorted(bound, places, "right") for bound in (ends, starts))
-    shares = grad / _along(ends - starts, dim, grad.ndim).astype(grad.dtype)
-    return _sums(shares, dim, first, last)
-
-
-def _sums(x: Array, dim: int, starts: np.ndarray, ends: np.ndarray) -> Array:
-    """Sums of ranges along one axis.
-
-    This is no product with a matrix, whose zeros would spread infinities.
-    """
-    width = int((ends - starts).max(initial=0))
-    total = jnp.zeros((*x.shape[:dim], len(starts), *x.shape[x.ndim + dim + 1 :]), x.dtype)
-    for offset in range(width):
-        places = np.minimum(starts + offset, np.maximum(ends - 1, 0))
-        part = jnp.take(x, places, dim)
-        inside = starts + offset < ends
-        total += jnp.where(_along(inside, dim, x.ndim), part, 0)
-    return total
-
-
-def _along(row: np.ndarray, dim: int, rank: int) -> np.ndarray:
-    """`row` along `dim`, in a shape that broadcasts with `rank` dimensions."""
-    shape = [1] * rank
-    shape[dim] = len(row)
-    return row.reshape(shape)
+    shares = grad / _windows.along(ends - starts, dim, grad.ndim).astype(grad.dtype)
+    return _windows.range_sums(shares, dim, first, last)

@@ -21,16 +21,8 @@ from jax import Array, lax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
-from ._windows import (
-    Windows,
-    adaptive_bounds,
-    even_windows,
-    lowest,
-    window_arguments,
-    window_max,
-    window_slices,
-    windows,
-)
+from . import _windows
+from ._windows import Windows, windows
 
 aten = torch.ops.aten
 
@@ -49,7 +41,7 @@ def max_pool_with_indices(
 ) -> tuple[Array, Array]:
     """The maxima and where they were, each computed on its own."""
     over = windows(x.shape[-rank:], kernel_size, stride, padding, dilation, ceil_mode)
-    values = window_max(x, over)
+    values = _windows.window_max(x, over)
     return values, _indices(x, values, over)
 
 
@@ -70,15 +62,15 @@ def max_pool_with_indices_backward(
 
 def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
     """Even windows are plain pooling; uneven ones are gathered, one axis after the other."""
-    over = even_windows(x.shape[-rank:], output_size)
+    over = _windows.even_windows(x.shape[-rank:], output_size)
     if over is not None:
-        values = window_max(x, over)
+        values = _windows.window_max(x, over)
         return values, _indices(x, values, over)
     values, indices = x, jnp.zeros(x.shape, jnp.int64)
     plane = 1
     for dim in range(-1, -rank - 1, -1):
         size, out = x.shape[dim], output_size[dim]
-        starts, ends = adaptive_bounds(size, out)
+        starts, ends = _windows.adaptive_bounds(size, out)
         # Repeating a window's last element changes neither its first maximum nor its last NaN.
         members = np.minimum(starts[:, None] + np.arange((ends - starts).max()), ends[:, None] - 1)
         axis = values.ndim + dim
@@ -93,7 +85,8 @@ def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[
 
 
 def adaptive_max_pool_backward(rank: int, grad: Array, x: Array, indices: Array) -> Array:
-    return _backward(rank, grad, x, indices, even_windows(x.shape[-rank:], grad.shape[-rank:]))
+    over = _windows.even_windows(x.shape[-rank:], grad.shape[-rank:])
+    return _backward(rank, grad, x, indices, over)
 
 
 for _rank in (2, 3):
@@ -118,7 +111,7 @@ def _indices(x: Array, values: Array, over: Windows) -> Array:
         return _indices_by_pairs(x, over)
     lead = x.ndim - over.rank
     padding = [(0, 0, 0)] * lead + [(low, high, 0) for low, high in over.padding]
-    padded = lax.pad(x, lowest(x.dtype), padding)
+    padded = lax.pad(x, _windows.lowest(x.dtype), padding)
     unset = prod(over.kernel)
     place = jnp.full(values.shape, unset, jnp.int32)
     # From the last place to the first: the first equal one stays, of NaNs the last.
@@ -141,7 +134,7 @@ def _places(padded: Array, over: Windows) -> list[Array]:
     """For each place in a window, in row-major order, that element of all windows."""
     slices = [padded]
     for axis in range(over.rank):
-        slices = [part for whole in slices for part in window_slices(whole, axis, over)]
+        slices = [part for whole in slices for part in _windows.window_slices(whole, axis, over)]
     return slices
 
 
@@ -157,8 +150,10 @@ def _indices_by_pairs(x: Array, over: Windows) -> Array:
         return jnp.where(right_wins, b, a), jnp.where(right_wins, j, i)
 
     nowhere = np.int32(np.iinfo(np.int32).max)
-    initial = (lowest(x.dtype), nowhere)
-    _, found = lax.reduce_window((x, indices), initial, later_wins, **window_arguments(x, over))
+    initial = (_windows.lowest(x.dtype), nowhere)
+    _, found = lax.reduce_window(
+        (x, indices), initial, later_wins, **_windows.window_arguments(x, over)
+    )
     return found.astype(jnp.int64)
 
 
@@ -173,7 +168,7 @@ def _select_and_scatter(
 ) -> Array:
     if over is None or any(d > 1 for d in over.dilation):
         return scatter_by_index(rank, grad, x, indices)
-    _, transpose = jax.vjp(lambda x: window_max(x, over), x)
+    _, transpose = jax.vjp(lambda x: _windows.window_max(x, over), x)
     return transpose(grad)[0]
 
 

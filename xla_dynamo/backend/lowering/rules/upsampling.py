@@ -19,7 +19,7 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
 from ._interpolation import by_factors, step
-from ._windows import window_sum, windows
+from ._windows import range_sums, window_sum, windows
 
 aten = torch.ops.aten
 
@@ -62,21 +62,10 @@ def upsample_nearest_backward(
     if all(factors):
         return window_sum(grad, windows(output_size, factors, factors, (0,))).astype(dtype)
     for axis, (source, size) in enumerate(zip(sources, sizes, strict=True)):
-        grad = _sum_of_copies(grad, source, size, grad.ndim - rank + axis)
+        counts = np.bincount(source, minlength=size)
+        ends = np.cumsum(counts)  # the copies of an element are adjacent
+        grad = range_sums(grad, axis - rank, ends - counts, ends)
     return grad.astype(dtype)
-
-
-def _sum_of_copies(grad: Array, sources: np.ndarray, size: int, dim: int) -> Array:
-    """For each of `size` elements along `dim`, the sum over its copies, which are adjacent.
-
-    This is no product with a matrix of zeros and ones: that would spread infinite gradients.
-    """
-    counts = np.bincount(sources, minlength=size)
-    copies = np.arange(counts.max())
-    places = (np.cumsum(counts) - counts)[:, None] + copies
-    taken = jnp.take(grad, places, dim, mode="clip")  # clipped ones are masked below
-    own = (copies < counts[:, None]).reshape(size, -1, *(1,) * (grad.ndim - dim - 1))
-    return jnp.where(own, taken, 0).sum(dim + 1)
 
 
 for _rank in (1, 2, 3):
