@@ -14,9 +14,13 @@ import torch
 from xla_dynamo.config import config
 from xla_dynamo.errors import OptionError
 
-_FALLBACKS = ("cpu", "error")
-_NUMERICS = ("eager", "xla")
-_PRECISIONS = ("highest", "high", "medium")
+_LEGAL: Mapping[str, tuple[Any, ...]] = {
+    "fallback": ("cpu", "error"),
+    "matmul_precision": ("highest", "high", "medium"),
+    "numerics": ("eager", "xla"),
+    "deterministic": (True, False),
+    "disk_cache": (True, False),
+}
 # XLA launches a graph as one executable and autotunes anyway, so modes change nothing.
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -80,17 +84,11 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     given.setdefault("max_executables", config().max_executables)
     given["compiler_options"] = MappingProxyType(dict(given.get("compiler_options", {})))
     parsed = Options(**given)
-    _choice("fallback", parsed.fallback, _FALLBACKS)
-    _choice("matmul_precision", parsed.matmul_precision, _PRECISIONS)
-    _choice("numerics", parsed.numerics, _NUMERICS)
-    for name in ("deterministic", "disk_cache"):
-        _choice(name, getattr(parsed, name), (True, False))
+    for name, legal in _LEGAL.items():
+        value = getattr(parsed, name)
+        if value not in legal:
+            legal_text = ", ".join(map(repr, legal))
+            raise OptionError(f"options[{name!r}]={value!r} is not legal; legal: {legal_text}.")
     if not isinstance(parsed.max_executables, int) or parsed.max_executables < 1:
         raise OptionError(f"options['max_executables']={parsed.max_executables!r} is not >= 1.")
     return parsed
-
-
-def _choice(name: str, value: Any, legal: tuple[Any, ...]) -> None:
-    if value not in legal:
-        legal_text = ", ".join(map(repr, legal))
-        raise OptionError(f"options[{name!r}]={value!r} is not legal; legal: {legal_text}.")

@@ -70,6 +70,11 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
+def known_size(size: Any) -> int | None:
+    """A size as a number, where it is known to be one."""
+    return size.node.maybe_as_int() if is_symbolic(size) else size
+
+
 def is_inexact(value: Any) -> bool:
     """Whether `value` is a tensor of floats or of complex numbers."""
     return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from . import attention as attention
 from . import barriers as barriers
-from . import dynamic_slice as dynamic_slice
-from . import nll_loss as nll_loss
+from . import fused as fused
 from . import padded as padded
 from . import recurrent as recurrent
-from . import reverse_cumsum as reverse_cumsum

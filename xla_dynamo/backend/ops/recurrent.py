@@ -158,34 +158,20 @@ _WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
 def _define(layer: Callable[..., Any], inputs: str, options: str, results: int) -> Any:
     name, outputs = f"xla_dynamo::{layer.__name__}_layer", ", ".join(["Tensor"] * results)
     schema = f"({inputs}, {_WEIGHTS}, {options}) -> ({outputs})"
-    return custom_op(name, partial(layer, _TORCH), mutates_args=(), schema=schema)
+    op = custom_op(name, partial(layer, _TORCH), mutates_args=(), schema=schema)
+
+    @op.register_fake
+    def fake(x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        of_one_step = layer(_TORCH, x.new_empty(1, *x.shape[1:]), *rest)
+        shapes = ((x.shape[0], *y.shape[1:]) if y.dim() == 3 else y.shape for y in of_one_step)
+        return tuple(y.new_empty(shape) for y, shape in zip(of_one_step, shapes, strict=True))
+
+    return op
 
 
 lstm_layer = _define(lstm, "Tensor x, Tensor h0, Tensor c0", "Tensor? w_hr, bool reverse", 5)
 gru_layer = _define(gru, "Tensor x, Tensor h0", "bool reverse", 3)
 rnn_layer = _define(rnn, "Tensor x, Tensor h0", "bool relu, bool reverse", 2)
-
-
-@lstm_layer.register_fake
-def _(
-    x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, *rest: object
-) -> tuple[Tensor, ...]:
-    steps, batch, _ = x.shape
-    out, gates = (x.new_empty(steps, batch, size) for size in (h0.shape[-1], w_hh.shape[0]))
-    cells = c0.new_empty(steps, batch, c0.shape[-1])
-    return out, x.new_empty(h0.shape), c0.new_empty(c0.shape), gates, cells
-
-
-@gru_layer.register_fake
-def _(x: Tensor, h0: Tensor, *rest: object) -> tuple[Tensor, ...]:
-    steps, batch, size = x.shape[0], x.shape[1], h0.shape[-1]
-    out, gates = x.new_empty(steps, batch, size), x.new_empty(steps, batch, 4 * size)
-    return out, x.new_empty(h0.shape), gates
-
-
-@rnn_layer.register_fake
-def _(x: Tensor, h0: Tensor, *rest: object) -> tuple[Tensor, ...]:
-    return x.new_empty(x.shape[0], x.shape[1], h0.shape[-1]), x.new_empty(h0.shape)
 
 
 def _define_gradient(

@@ -1,4 +1,4 @@
-"""Slices whose start is a tensor (ops/dynamic_slice.py), and their gradients."""
+"""Slices whose start is a tensor (ops/fused.py), and their gradients."""
 
 from __future__ import annotations
 

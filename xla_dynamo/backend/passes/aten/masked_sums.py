@@ -19,7 +19,7 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import edit
-from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.graph.fx import is_symbolic, known_size
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
@@ -49,8 +49,7 @@ def _rewrite_index(graph: Graph, node: Node) -> bool:
     value = mask.meta["val"]
     if value.dtype != torch.bool or value.dim() == 0:
         return False
-    size = node.meta["val"].shape[dim]
-    size = size.node.maybe_as_int() if is_symbolic(size) else size
+    size = known_size(node.meta["val"].shape[dim])
     call = partial(edit.call, graph, like=node)
     with graph.inserting_before(node):
         if _is_summed(node, dim, value.dim()):

@@ -29,15 +29,13 @@ from xla_dynamo.backend.passes.contract import Context
 aten = torch.ops.aten
 
 # By mode, spatial dimensions and antialias.
-_NEAREST: dict[tuple[str, int], torch._ops.OpOverload] = {
-    ("nearest", 1): aten.upsample_nearest1d.default,
-    ("nearest", 2): aten.upsample_nearest2d.default,
-    ("nearest", 3): aten.upsample_nearest3d.default,
-    ("nearest-exact", 1): aten._upsample_nearest_exact1d.default,
-    ("nearest-exact", 2): aten._upsample_nearest_exact2d.default,
-    ("nearest-exact", 3): aten._upsample_nearest_exact3d.default,
-}
-_SMOOTH: dict[tuple[str, int, bool], torch._ops.OpOverload] = {
+_OPS: dict[tuple[str, int, bool], torch._ops.OpOverload] = {
+    ("nearest", 1, False): aten.upsample_nearest1d.default,
+    ("nearest", 2, False): aten.upsample_nearest2d.default,
+    ("nearest", 3, False): aten.upsample_nearest3d.default,
+    ("nearest-exact", 1, False): aten._upsample_nearest_exact1d.default,
+    ("nearest-exact", 2, False): aten._upsample_nearest_exact2d.default,
+    ("nearest-exact", 3, False): aten._upsample_nearest_exact3d.default,
     ("linear", 1, False): aten.upsample_linear1d.default,
     ("bilinear", 2, False): aten.upsample_bilinear2d.default,
     ("bilinear", 2, True): aten._upsample_bilinear2d_aa.default,
@@ -71,7 +69,7 @@ def interpolate(
 ) -> Tensor:
     """torch.nn.functional.interpolate; Dynamo has checked its arguments."""
     rank = input.dim() - 2
-    op = _NEAREST.get((mode, rank)) or _SMOOTH.get((mode, rank, antialias))
+    op = _OPS.get((mode, rank, antialias))
     scales: list[Any] = [None] * rank
     if scale_factor is None:
         sizes = list(size) if isinstance(size, (list, tuple)) else [size] * rank
@@ -87,7 +85,7 @@ def interpolate(
         return functional.interpolate(
             input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
         )
-    settings = () if op in _NEAREST.values() else (bool(align_corners),)
+    settings = () if mode.startswith("nearest") else (bool(align_corners),)
     with no_python_dispatcher(), _BelowAutograd():
         return op(input, sizes, *settings, *scales)
 
@@ -136,11 +134,7 @@ def _calls(op: torch._ops.OpOverload) -> list[Any]:
 
 
 _REPLACEMENTS: dict[object, Callable[..., Tensor]] = {
-    **{
-        call: _undecomposed(call, op)
-        for op in (*_NEAREST.values(), *_SMOOTH.values())
-        for call in _calls(op)
-    },
+    **{call: _undecomposed(call, op) for op in _OPS.values() for call in _calls(op)},
     # Their arguments are the first ones of interpolate.
     **dict.fromkeys(
         (functional.interpolate, functional.upsample, functional.upsample_nearest), interpolate

@@ -14,7 +14,6 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import edit, fx
-from xla_dynamo.backend.graph.fx import is_symbolic
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
@@ -42,7 +41,7 @@ def _rewrite(graph: Graph, node: Node) -> bool:
     start: Any = read.args[0]
     forward = node.target is aten.slice.Tensor
     narrow: Any = node if forward else arguments["grad_output"]
-    length = _known(narrow.meta["val"].shape[dim])
+    length = fx.known_size(narrow.meta["val"].shape[dim])
     if arguments.get("step", 1) != 1 or length is None:
         return False
     if forward:
@@ -50,16 +49,12 @@ def _rewrite(graph: Graph, node: Node) -> bool:
     else:
         op = ops.dynamic_slice_backward.default
         args = (narrow, arguments["input_sizes"], dim, start)
-    known = [(_known(size), size) for size in node.meta["val"].shape]
+    known = [(fx.known_size(size), size) for size in node.meta["val"].shape]
     sizes = [size if value is None else value for value, size in known]
     with graph.inserting_before(node):
         value = node.meta["val"].new_empty(sizes)
         edit.substitute(node, edit.insert(graph, op, args, {}, like=node, value=value))
     return True
-
-
-def _known(size: Any) -> int | None:
-    return size.node.maybe_as_int() if is_symbolic(size) else size
 
 
 def _memory(node: Node) -> Any:

@@ -5,7 +5,7 @@ written and read again although the input is at hand. The gradient needs the pro
 exponentials of the input, which XLA fuses into it. So the op is decomposed to maximum, sum and
 differences before the joint graph is partitioned, and only the maxima and sums of rows are saved.
 The backward of nll_loss reads only the shape of its input, and is given log_softmax's input; the
-sum of its gradient over the classes is `ops.nll_loss`, without adding up.
+sum of its gradient over the classes is an op of `ops.fused`, without adding up.
 """
 
 from __future__ import annotations

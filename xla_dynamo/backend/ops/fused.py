@@ -1,4 +1,4 @@
-"""Slices whose start is a tensor; lowering/rules/dynamic_slice.py lowers them."""
+"""Ops that passes put in place of several of ATen's; lowering/rules lower them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 
 from .registration import op
+
+
+@op()
+def reverse_cumsum(x: Tensor, dim: int) -> Tensor:
+    """For each element along `dim`, the sum of it and all after it."""
+    return x.flip(dim).cumsum(dim).flip(dim)
 
 
 def _slice(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
@@ -26,3 +32,19 @@ def dynamic_slice_backward(grad: Tensor, sizes: Sequence[int], dim: int, start: 
     result = grad.new_zeros(sizes)
     torch.narrow(result, dim, start, grad.shape[dim]).copy_(grad)
     return result
+
+
+@op(fake=lambda grad, target, *_: grad.new_empty(target.shape).unsqueeze(min(target.dim(), 1)))
+def nll_loss_row_gradient(
+    grad: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
+    """The sum over the classes, the axis of `target` after its first, of nll_loss_backward."""
+    counted = target != ignore_index
+    shares = grad if weight is None else grad * weight[torch.where(counted, target, 0)]
+    shares = shares / total_weight if reduction == 1 else shares
+    return torch.where(counted, -shares, 0).unsqueeze(min(target.dim(), 1))
