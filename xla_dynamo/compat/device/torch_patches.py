@@ -22,11 +22,20 @@ from xla_dynamo.compat.recording import devices, pending, seeds
 
 from . import torch_xla_module
 
-_FOREACH_USERS = ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils")
-_CAPTURABLE_USERS = tuple(
-    f"torch.optim.{name}"
-    for name in ("adadelta", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop")
-)
+# Functions that name the devices of a form of optimizers, and the modules that have them: foreach
+# takes a dozen recorded ops, not a dozen a parameter; capturable counts steps on the device.
+_SUPPORTED = {
+    "_get_foreach_kernels_supported_devices": (
+        "torch.utils._foreach_utils",
+        "torch.optim.optimizer",
+        "torch.optim.swa_utils",
+    ),
+    "_get_capturable_supported_devices": tuple(
+        f"torch.optim.{name}"
+        for name in ("adadelta", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop")
+    ),
+    "_get_fused_kernels_supported_devices": ("torch.optim.optimizer",),
+}
 # Optimizers' fused forms and what does the same in few ops: module, fused, foreach, arguments.
 _FUSED = (
     ("torch.optim.adam", "_fused_adam", "_multi_tensor_adam", {"capturable": True}),
@@ -41,9 +50,8 @@ def install() -> None:
         return
     _register_module()
     _seed_with_pytorch()
-    _allow_foreach()
-    _allow_capturable()
-    _allow_fused()
+    _allow_every_form_of_optimizers()
+    _fused_is_foreach()
     _backward_in_any_thread()
     _in_place_inside_transforms()
     _views_in_inference_mode()
@@ -82,38 +90,21 @@ def _seed_with_pytorch() -> None:
     _replace(torch.random, "_seed_custom_device", seed)
 
 
-def _allow_foreach() -> None:
-    """Optimizers take their foreach form on xla: a dozen recorded ops, not a dozen a parameter."""
-    name = "_get_foreach_kernels_supported_devices"
-    original = getattr(importlib.import_module(_FOREACH_USERS[0]), name)
-
-    def supported() -> list[str]:
-        return [*original(), "xla"]
-
-    for module in _FOREACH_USERS:
-        owner = importlib.import_module(module)
-        if hasattr(owner, name):
-            _replace(owner, name, supported)
+def _allow_every_form_of_optimizers() -> None:
+    """Optimizers on xla take the forms of _SUPPORTED."""
+    for name, modules in _SUPPORTED.items():
+        for module in modules:
+            owner = importlib.import_module(module)
+            if hasattr(owner, name):
+                _replace(owner, name, _and_xla(getattr(owner, name)))
 
 
-def _allow_capturable() -> None:
-    """Optimizers with capturable=True take their foreach form too."""
-    name = "_get_capturable_supported_devices"
-    original = getattr(importlib.import_module("torch.optim.optimizer"), name)
-
-    def supported(supports_xla: bool = True) -> list[str]:
-        return original(True)
-
-    for module in _CAPTURABLE_USERS:
-        _replace(importlib.import_module(module), name, supported)
+def _and_xla(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    return lambda *args, **kwargs: [*original(*args, **kwargs), "xla"]
 
 
-def _allow_fused() -> None:
+def _fused_is_foreach() -> None:
     """fused=True, which trainers ask for by default, is the foreach form on xla: XLA fuses it."""
-    name = "_get_fused_kernels_supported_devices"
-    optimizer = importlib.import_module("torch.optim.optimizer")
-    original = getattr(optimizer, name)
-    _replace(optimizer, name, lambda: [*original(), "xla"])
     for module, fused, foreach, arguments in _FUSED:
         owner = importlib.import_module(module)
         _replace(owner, fused, _on_xla(getattr(owner, foreach), arguments, getattr(owner, fused)))

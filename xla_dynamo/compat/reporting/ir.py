@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values.source_location import Location
-from xla_dynamo.compat.values.trie import Number, State, metas_in
+from xla_dynamo.compat.values.trie import Number, State, metas_in, refs_in
 from xla_dynamo.compat.values.values import Meta, Ref, meta
 
 _TYPES = {
@@ -105,21 +106,16 @@ def _needed(origin: Sequence[tuple[State, int]], wanted: Sequence[int]) -> set[S
         state = waiting.pop()
         if state not in needed:
             needed.add(state)
-            for item in _operands(state):
-                if type(item) is Ref and item.meta is None:
-                    waiting.append(origin[item.index][0])
+            waiting += [origin[ref.index][0] for ref in refs_in(state.key) if ref.meta is None]
     return needed
 
 
-def _operands(state: State) -> Iterator[Any]:
-    def flat(item: Any) -> Iterator[Any]:
-        if type(item) is Ref or type(item) is Number:
-            yield item
-        elif isinstance(item, list):
-            for part in item:
-                yield from flat(part)
+def _operands(state: State) -> list[Any]:
+    return [item for item in pytree.tree_leaves((state.args, state.kwargs)) if _is_operand(item)]
 
-    return flat([*state.args, *state.kwargs.values()])
+
+def _is_operand(item: Any) -> bool:
+    return type(item) is Ref or type(item) is Number
 
 
 def _static(state: State) -> tuple[str, ...]:
@@ -128,9 +124,7 @@ def _static(state: State) -> tuple[str, ...]:
     given = [*zip(names, state.args, strict=False), *state.kwargs.items()]
 
     def plain(item: Any) -> bool:
-        if isinstance(item, list):
-            return all(map(plain, item))
-        return type(item) is not Ref and type(item) is not Number
+        return not any(map(_is_operand, pytree.tree_leaves(item)))
 
     def show(item: Any) -> str:
         if isinstance(item, list):

@@ -12,11 +12,11 @@ import xla_dynamo.compat
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution.sync import set_option as _set_option
 from xla_dynamo.compat.recording import devices as xla_devices
-from xla_dynamo.compat.recording import seeds
 from xla_dynamo.errors import NotAvailable
 
 from ._step import compile as compile
 from ._step import step as step
+from .core import xla_model as _xla_model
 from .stablehlo import save_as_stablehlo as save_as_stablehlo
 from .stablehlo import save_torch_model_as_stablehlo as save_torch_model_as_stablehlo
 from .version import __version__ as __version__
@@ -35,11 +35,7 @@ def device(index: int | None = None) -> torch.device:
 
 devices = xla_devices.devices
 device_count = xla_devices.count
-
-
-def real_devices() -> list[str]:
-    """The names of the hardware: ["CPU:0"]."""
-    return [xla_devices.real(device) for device in xla_devices.devices()]
+real_devices = _xla_model.xla_real_devices
 
 
 def sync(wait: bool = False, reset_scope: bool = True) -> None:
@@ -47,9 +43,7 @@ def sync(wait: bool = False, reset_scope: bool = True) -> None:
     step_barrier.mark_step(wait=wait)
 
 
-def manual_seed(seed: int, device: xla_devices.Named | None = None) -> None:
-    """Set the random state of a device (default: the thread's)."""
-    seeds.set_state(xla_devices.index_of(device), seed)
+manual_seed = _xla_model.set_rng_state
 
 
 def set_custom_compile_options(options: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import jax
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend.jax_versions import enable_x64
+from xla_dynamo.backend.jax_adapter import enable_x64
 from xla_dynamo.compat.execution import sync
 from xla_dynamo.compat.values import values
 from xla_dynamo.errors import NotAvailable

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
+from torch.utils import _pytree as pytree
 
 from xla_dynamo.errors import DeviceUnavailable
 
@@ -31,13 +32,6 @@ def _done(result: Any) -> Any:
     future: Future[Any] = Future()
     future.set_result(result)
     return _c10d._create_work_from_future(future)
-
-
-def _copy(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> Any:
-    with torch.no_grad():
-        for output, source in zip(outputs, inputs, strict=True):
-            output.copy_(source.reshape(output.shape))
-    return _done(list(outputs))
 
 
 class ProcessGroupXla(_Group):
@@ -76,37 +70,21 @@ class ProcessGroupXla(_Group):
 
     allreduce_coalesced = broadcast = reduce = allreduce
 
-    def allgather(
-        self, outputs: Sequence[Tensors], inputs: Tensors, *options: Any, **named: Any
-    ) -> Any:
-        """outputs[i][0] = inputs[i]."""
-        return _copy([each[0] for each in outputs], inputs)
+    def alltoall(self, outputs: Any, inputs: Any, *options: Any, **named: Any) -> Any:
+        """Each tensor of `outputs`, in whatever lists it lies, becomes that of `inputs` there."""
+        copies = pytree.tree_leaves(outputs)
+        with torch.no_grad():
+            for output, source in zip(copies, pytree.tree_leaves(inputs), strict=True):
+                output.copy_(source.reshape(output.shape))
+        return _done(copies)
 
-    allgather_coalesced = gather = allgather
-
-    def reduce_scatter(
-        self, outputs: Tensors, inputs: Sequence[Tensors], *options: Any, **named: Any
-    ) -> Any:
-        """outputs[i] = inputs[i][0]."""
-        return _copy(outputs, [each[0] for each in inputs])
-
-    reduce_scatter_coalesced = scatter = reduce_scatter
-
-    def alltoall(self, outputs: Tensors, inputs: Tensors, *options: Any, **named: Any) -> Any:
-        """outputs[i] = inputs[i]."""
-        return _copy(outputs, inputs)
-
+    allgather = gather = reduce_scatter = scatter = alltoall
+    allgather_coalesced = reduce_scatter_coalesced = alltoall
     # PyTorch's older and newer names.
     allgather_into_tensor_coalesced = reduce_scatter_tensor_coalesced = alltoall
     all_gather_single_coalesced = reduce_scatter_single_coalesced = alltoall
-
-    def _allgather_base(
-        self, output: torch.Tensor, source: torch.Tensor, *options: Any, **named: Any
-    ) -> Any:
-        return _copy([output], [source])
-
-    _reduce_scatter_base = alltoall_base = _allgather_base
-    all_gather_single = reduce_scatter_single = all_to_all_single = _allgather_base
+    _allgather_base = _reduce_scatter_base = alltoall_base = alltoall
+    all_gather_single = reduce_scatter_single = all_to_all_single = alltoall
 
     def barrier(self, *options: Any, **named: Any) -> Any:
         """Nobody to wait for."""
