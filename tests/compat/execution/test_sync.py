@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.compat.failing import Odd, X, even, failed
 from tests.like_eager.lazy import XLA, assert_same
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.execution import sync
+from xla_dynamo.compat.execution import failed_values
 
 pytestmark = pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
 
@@ -58,15 +58,15 @@ def test_an_interrupt_while_the_rest_is_computed_loses_nothing(
 ) -> None:
     x = X.to(XLA)
     bad, other = even(x), x * 5
-    attempt = sync._attempt
+    release = failed_values.release
 
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sync, "_attempt", interrupt)
+    monkeypatch.setattr(failed_values, "release", interrupt)  # the next attempt follows
     with pytest.raises(KeyboardInterrupt):
         xm.mark_step()
-    monkeypatch.setattr(sync, "_attempt", attempt)
+    monkeypatch.setattr(failed_values, "release", release)
     with pytest.raises(Odd):
         xm.mark_step()
     assert_same(other, X * 5)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.backend import metrics as backend_metrics
 from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import ForeignTensor, Trace, find, trace_of
-from xla_dynamo.compat.values import describe, unsupported_tensors
+from xla_dynamo.compat.values import describe, storage
 from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
 from xla_dynamo.compat.values.op_table import OPS, Op, handles, op_of
 from xla_dynamo.compat.values.source_location import Location, user_location
@@ -97,8 +97,8 @@ def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     def to_device(result: Any) -> Any:
         if not isinstance(result, torch.Tensor):
             return result
-        if not unsupported_tensors.is_dense(result):
-            raise unsupported_tensors.refuse(result.layout, result.dtype, op.func)
+        if not storage.is_dense(result):
+            raise storage.refuse(result.layout, result.dtype, op.func)
         return leaf(sync.upload(trace, result))
 
     args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
@@ -184,10 +184,7 @@ def _copy(op: Op, args: Any, kwargs: Any) -> Any:
         host = source if type(source) is not Leaf else sync.download(source.value)
         host = host.to(to.meta.dtype).expand(to.meta.shape)
         return leaf(sync.upload(trace_of(to), host, to.meta))
-    value = source.value
-    if value.meta is to.meta:
-        return leaf(value)
-    result = source
+    value, result = source.value, source
     if value.meta.dtype != to.meta.dtype:
         result = record(op_of(aten._to_copy.default), (result,), {"dtype": to.meta.dtype})
     if value.meta.shape != to.meta.shape:

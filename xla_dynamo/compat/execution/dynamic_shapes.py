@@ -58,7 +58,6 @@ class OnDevice:
         part = padded
         if size < padded.shape[dim]:
             part = self.call(aten.slice.Tensor, padded, dim, 0, size)
-            part = leaf(
-                restrided(part.value, meta(part.shape, part.dtype))
-            )  # no view of the padded result
+            # No view of the padded result.
+            part = leaf(restrided(part.value, meta(part.shape, part.dtype)))
         return self.call(aten.t.default, part) if transposed else part

@@ -61,11 +61,6 @@ def largest(trace: Trace) -> str:
     for found in gc.get_objects():
         if type(found) is Value and found.home is trace and found.array is not None:
             buffers.setdefault(id(found), (found.meta, "a tensor that is alive"))
-    ordered = sorted(buffers.values(), key=lambda buffer: -size(buffer[0]))
-    lines = [f"  {show_bytes(size(meta))}  {meta}, {what}" for meta, what in ordered[:_SHOWN]]
-    return "\n".join(lines)
-
-
-def size(meta: Meta) -> int:
-    """Bytes of a tensor."""
-    return meta.shape.numel() * meta.dtype.itemsize
+    sized = [(m.shape.numel() * m.dtype.itemsize, m, what) for m, what in buffers.values()]
+    ordered = sorted(sized, key=lambda each: -each[0])
+    return "\n".join(f"  {show_bytes(n)}  {m}, {what}" for n, m, what in ordered[:_SHOWN])

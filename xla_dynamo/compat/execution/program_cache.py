@@ -124,15 +124,10 @@ def structure(of: Graph) -> Hashable:
             for leaf in leaves
         )
         target = node.target if node.op == "call_function" else None
-        parts.append((node.op, target, named, spec, _signature(node)))
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        given = (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None
+        parts.append((node.op, target, named, spec, given))
     return tuple(parts)
-
-
-def _signature(node: Node) -> Hashable:
-    value = node.meta.get("val")
-    if node.op != "placeholder" or not isinstance(value, torch.Tensor):
-        return None
-    return tuple(value.shape), value.dtype
 
 
 def _boxed(run: Callable[..., Sequence[Any]]) -> Run:

@@ -188,21 +188,18 @@ def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) 
         return len({*known[0]} ^ {*live}) + len({*known[1]} ^ {*dead})
 
     old_live, old_dead = min(reversed(list(trace.state.programs)), key=distance)
-    results = producers(path)
-    for i in sorted({*old_live} ^ {*live}):
-        change = (
-            "is alive at the barrier, was not" if i in live else "is dead at the barrier, was alive"
-        )
-        text = f"the result of {op_at(results[i])} {change}"
-        return Difference("live", f"the set of live tensors differs: {text}")
-    for i in sorted({*old_dead} ^ {*dead}):
-        change = "is given up, was kept" if i in dead else "is kept, was given up"
-        user = next(
-            state for state in path if any(r is trace.inputs[i].ref for r in refs_in(state.key))
-        )
-        text = f"input {i} ({trace.inputs[i].meta}, first used by {op_at(user)}) {change}"
-        return Difference("live", f"the set of live tensors differs: {text}")
-    return Difference("live", "the set of live tensors differs")
+    text = "the set of live tensors differs"
+    if changed := sorted({*old_live} ^ {*live}):
+        i = changed[0]
+        now = "alive at the barrier, was not" if i in live else "dead at the barrier, was alive"
+        text += f": the result of {op_at(producers(path)[i])} is {now}"
+    elif changed := sorted({*old_dead} ^ {*dead}):
+        i = changed[0]
+        now = "given up, was kept" if i in dead else "kept, was given up"
+        mine = trace.inputs[i]
+        user = next(state for state in path if any(r is mine.ref for r in refs_in(state.key)))
+        text += f": input {i} ({mine.meta}, first used by {op_at(user)}) is {now}"
+    return Difference("live", text)
 
 
 def _warn_if_many(trace: Trace, difference: Difference) -> None:

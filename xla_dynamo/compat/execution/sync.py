@@ -20,8 +20,8 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
-from xla_dynamo.compat.values import forks, unsupported_tensors
-from xla_dynamo.compat.values.storage_dtype import stored
+from xla_dynamo.compat.values import forks, storage
+from xla_dynamo.compat.values.storage import stored
 from xla_dynamo.compat.values.values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
 
 from . import failed_values, out_of_memory, program_cache, settings
@@ -88,33 +88,26 @@ def _run_others(trace: Trace, live: _Numbers, dead: _Numbers, error: Exception) 
     """Launch what does not depend on the op that raised `error`, and raise that."""
     lost, latest = failed_values.NOTHING, error
     try:
-        while latest is not None:
+        while True:
             more = failed_values.lost_by(latest, trace, live, lost)
             if more is None:
                 out_of_memory.reraise(latest, trace)
             lost = more
             live = tuple([i for i in live if i not in lost.values])
             failed_values.release(latest)
-            latest = _attempt(trace, live, dead, lost)
+            try:
+                if live:
+                    _run(trace, live, dead, lost)
+                else:
+                    with interrupts.deferred():
+                        failed_values.mark(trace, lost)
+                        trace.clear()
+                break
+            except Exception as another:
+                latest = another
         raise error
     finally:
         del error, latest  # their tracebacks hold this frame
-
-
-def _attempt(
-    trace: Trace, live: _Numbers, dead: _Numbers, lost: failed_values.Lost
-) -> Exception | None:
-    """`_run`; what it raised."""
-    try:
-        if live:
-            _run(trace, live, dead, lost)
-        else:
-            with interrupts.deferred():
-                failed_values.mark(trace, lost)
-                trace.clear()
-    except Exception as error:
-        return error
-    return None
 
 
 def alive(trace: Trace) -> tuple[int, ...]:
@@ -176,8 +169,8 @@ def upload(trace: Trace, host: torch.Tensor, like: Meta | None = None) -> Value:
     Raises:
         UnsupportedOp: it is sparse, or of a dtype that XLA has not.
     """
-    if not unsupported_tensors.is_dense(host):
-        raise unsupported_tensors.refuse(host.layout, host.dtype)
+    if not storage.is_dense(host):
+        raise storage.refuse(host.layout, host.dtype)
     start = time.perf_counter_ns()
     try:
         array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(trace))
@@ -213,11 +206,9 @@ def download(value: Value) -> torch.Tensor:
     if value.meta.strides is None:
         return host
     own = shape_inference.like(value.meta)  # an expanded value has memory of its own now
-    return host if own.strides is None else _strided(host, own.strides)
-
-
-def _strided(host: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host)
+    if own.strides is None:
+        return host
+    return torch.empty_strided(host.shape, own.strides, dtype=host.dtype).copy_(host)
 
 
 def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:

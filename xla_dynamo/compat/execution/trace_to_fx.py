@@ -26,7 +26,7 @@ from xla_dynamo.compat.recording.op_forms import COMPOSITES, scalar_form, withou
 from xla_dynamo.compat.recording.trace import RESTRIDE
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.scalar_inputs import HOLDERS
-from xla_dynamo.compat.values.storage_dtype import STORED, stored
+from xla_dynamo.compat.values.storage import STORED, stored
 from xla_dynamo.compat.values.trie import Number, State, metas_in
 from xla_dynamo.compat.values.values import Meta, Ref, Value, meta
 
@@ -264,11 +264,9 @@ class Builder:
         return node.meta["val"].numel() if node is not None else 0
 
     def _used(self, nodes: Sequence[Node]) -> list[int]:
-        used = []
-        for i, node in enumerate(nodes):
-            if node.users:
-                used.append(i)
-            else:
+        used = [i for i, node in enumerate(nodes) if node.users]
+        for node in nodes:
+            if not node.users:
                 self.graph.erase_node(node)
         return used
 

@@ -17,15 +17,16 @@ from torch.autograd import forward_ad
 from xla_dynamo.backend.decompositions import matmul_backward as product_gradients
 from xla_dynamo.compat.recording.op_forms import RECORDED_COMPOSITES
 from xla_dynamo.compat.values import torch_private
+from xla_dynamo.compat.values.torch_private import Key, KeySet
 from xla_dynamo.compat.values.values import Leaf
-
-from .redispatch import undivided, without_autograd
 
 aten = torch.ops.aten
 
 _LINEAR = aten.linear.default
 _ATTENTION = aten.scaled_dot_product_attention.default
-_PARTS = torch_private.Key.CompositeImplicitAutograd  # where PyTorch takes composites apart
+_PARTS = Key.CompositeImplicitAutograd  # where PyTorch takes composites apart
+# Nested tensors have kernels for linear and matmul, so PyTorch's autograd has them undivided there.
+_UNDIVIDED = KeySet(Key.AutogradNestedTensor) | KeySet(Key.Functionalize)
 
 
 def register_composites(library: torch.library.Library, autograd: torch.library.Library) -> None:
@@ -46,7 +47,7 @@ def _composite_kernel(op: Any) -> Callable[..., Any]:
         vector = op is _LINEAR and args[1].dim() != 2  # a vector of weights: a sum of products
         if x.is_complex() or vector or _is_traced(x):
             return op._op_dk(_PARTS, *args)
-        return undivided(op, args)
+        return op.redispatch(_UNDIVIDED, *args)
 
     return kernel
 
@@ -62,7 +63,8 @@ def _matmul_backward(grad: Any, x: Any, y: Any, mask: Any) -> Any:
     # PyTorch has no derivative of this one: where one is wanted, its parts are recorded.
     if torch.is_grad_enabled() and any(t.requires_grad for t in (grad, x, y)):
         return product_gradients.matmul_backward(grad, x, y, mask)
-    return without_autograd(aten.matmul_backward.default, (grad, x, y, mask))
+    with torch_private.below_autograd():
+        return aten.matmul_backward.default(grad, x, y, mask)
 
 
 def _unreached(*args: Any, **kwargs: Any) -> Any:

@@ -51,10 +51,6 @@ def _kernel(eager: Callable[..., Any], other: Callable[..., Any]) -> Callable[..
 
 def _is_eager(args: Any, kwargs: Any) -> bool:
     """Whether the op was called on tensors of the device: not on tracers, nor in a transform."""
-    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _on_device(leaf)]
-    called = bool(tensors) and all(map(is_functional, tensors))
-    return called and not transformed()
-
-
-def _on_device(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"
+    tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    own = [is_functional(x) for x in tensors if x.device.type == "xla"]
+    return bool(own) and all(own) and not transformed()

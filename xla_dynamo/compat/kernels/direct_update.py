@@ -19,11 +19,6 @@ from xla_dynamo.compat.values.values import Leaf, Meta, Value, restrided
 from . import inplace_views
 from .overlapping_writes import loses_writes, share_memory
 
-_unfunctional = torch_private.unwrapped
-_is_functional = torch_private.is_functional
-_sync = torch_private.sync
-_commit = torch_private.commit
-
 
 class _Unfit(Exception):
     """An argument that cannot be handled without autograd and functionalization."""
@@ -58,8 +53,8 @@ def update(
             return False
     for target, leaf, value in zip(targets, leaves, values, strict=True):
         leaf.value = restrided(value, leaf.value.meta)
-        _commit(target)  # views of the same memory follow
-        _sync(target)
+        torch_private.commit(target)  # views of the same memory follow
+        torch_private.sync(target)
     torch_private.mark_written(targets)
     return True
 
@@ -70,10 +65,10 @@ def _leaf_of(tensor: Any, grad: bool) -> Leaf:
     Raises:
         _Unfit: it is none, or `grad` and it is differentiated.
     """
-    if (grad and tensor.requires_grad) or not _is_functional(tensor):
+    if (grad and tensor.requires_grad) or not torch_private.is_functional(tensor):
         raise _Unfit
-    _sync(tensor)
-    leaf = _unfunctional(tensor)
+    torch_private.sync(tensor)
+    leaf = torch_private.unwrapped(tensor)
     if type(leaf) is not Leaf:
         raise _Unfit
     return leaf
@@ -86,7 +81,7 @@ def _argument(given: Any, grad: bool) -> Any:
         _Unfit: as `_leaf_of`; a tensor of another device has more than one number.
     """
     if isinstance(given, torch.Tensor):
-        if not _is_functional(given):
+        if not torch_private.is_functional(given):
             if given.dim() == 0 and type(given) is torch.Tensor and given.device.type == "cpu":
                 return given
             raise _Unfit

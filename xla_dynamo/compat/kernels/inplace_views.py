@@ -28,12 +28,8 @@ from .redispatch import redispatch
 aten = torch.ops.aten
 
 _OPS = (
-    aten.squeeze_.default,
-    aten.squeeze_.dim,
-    aten.squeeze_.dims,
-    aten.t_.default,
-    aten.transpose_.default,
-    aten.unsqueeze_.default,
+    *(aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims, aten.unsqueeze_.default),
+    *(aten.t_.default, aten.transpose_.default),
 )
 # In-place ops of which no other kernels are registered.
 REPLACED = frozenset({"as_strided_", "fill_diagonal_", "polygamma_", "resize_"})
@@ -45,14 +41,14 @@ _bases: list[weakref.ref[torch.Tensor]] = []
 def register_inplace_views(library: torch.library.Library) -> None:
     """Register the kernels for dispatch key AutogradXLA."""
     for op in _OPS:
-        library.impl(op.name().removeprefix("aten::"), dimensions_kernel(op))
+        library.impl(op.name().removeprefix("aten::"), _dimensions_kernel(op))
     library.impl("as_strided_", _as_strided)
     library.impl("fill_diagonal_", _fill_diagonal)
     library.impl("polygamma_", _polygamma)
     library.impl("resize_", _resize)
 
 
-def dimensions_kernel(op: Any) -> Callable[..., torch.Tensor]:
+def _dimensions_kernel(op: Any) -> Callable[..., torch.Tensor]:
     """The kernel of `op`, which changes dimensions in place."""
 
     def kernel(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
@@ -127,7 +123,7 @@ def _as_strided(
             "as_strided_: where a part of a tensor on an xla device begins in memory is "
             "unknown; use as_strided, which makes a new view of it"
         )
-    return dimensions_kernel(aten.as_strided_.default)(tensor, size, stride, offset)
+    return _dimensions_kernel(aten.as_strided_.default)(tensor, size, stride, offset)
 
 
 def _resize(

@@ -99,10 +99,15 @@ def _kernel(op: Any, functional: Any) -> Callable[..., Any]:
         if any(made.device != out.device for made, out in zip(results, outs, strict=True)):
             raise _two_devices(*results, *outs)
         if any(made.dtype != out.dtype for made, out in zip(results, outs, strict=True)):
-            own_dtype = adopts and rest.get("dtype") is None
-            _refuse_dtypes(op, functional, args, kwargs, rest, () if own_dtype else results, outs)
-            if own_dtype:
+            if operands.error_of_zeros(functional, args, rest) is None:
+                reason = operands.error_of_zeros(op, args, kwargs)
+                if reason is not None:
+                    raise RuntimeError(reason)  # what eager raises for results of such dtypes
+            if adopts and rest.get("dtype") is None:
                 results = _results(functional, args, {**rest, "dtype": outs[0].dtype})
+        for result, out in zip(results, outs, strict=True):
+            if not torch.can_cast(result.dtype, out.dtype):
+                raise RuntimeError(operands.no_cast(result.dtype, out.dtype))
         for result, out in zip(results, outs, strict=True):
             _write(result, out)
         return outs[0] if len(outs) == 1 else tuple(outs)
@@ -127,25 +132,6 @@ def _results(functional: Any, args: Any, kwargs: Any) -> Sequence[torch.Tensor]:
 def _two_devices(*tensors: torch.Tensor) -> RuntimeError:
     first, second, *_ = sorted({str(tensor.device) for tensor in tensors})
     return two_devices(first, second)
-
-
-def _refuse_dtypes(
-    op: Any,
-    functional: Any,
-    args: Any,
-    kwargs: Any,
-    rest: Any,
-    results: Sequence[torch.Tensor],
-    outs: Sequence[torch.Tensor],
-) -> None:
-    """Raise eager's error for results that `outs` cannot hold."""
-    if operands.error_of_zeros(functional, args, rest) is None:
-        reason = operands.error_of_zeros(op, args, kwargs)
-        if reason is not None:
-            raise RuntimeError(reason)
-    for result, out in zip(results, outs, strict=False):
-        if not torch.can_cast(result.dtype, out.dtype):
-            raise RuntimeError(operands.no_cast(result.dtype, out.dtype))
 
 
 def _write(result: torch.Tensor, out: torch.Tensor) -> None:

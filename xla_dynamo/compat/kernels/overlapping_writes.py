@@ -141,11 +141,11 @@ def inplace_kernel(op: Any) -> Callable[..., Any]:
                 op([target], *own, **kwargs)
             return None
         written = [shared_memory(op, target) for target in targets]
-        pairs = zip(targets, written, strict=True)
+        pairs = list(zip(targets, written, strict=True))
         redispatch(op, ([own if other is None else other for own, other in pairs], *args), kwargs)
-        for target, other in zip(targets, written, strict=True):
+        for own, other in pairs:
             if other is not None:
-                torch_private.sync(target)
+                torch_private.sync(own)
         return None
 
     return one if isinstance(first.type, torch.TensorType) else many

@@ -16,15 +16,12 @@ from xla_dynamo.compat.values.functionalization import TRANSFORMED, transformed
 from xla_dynamo.compat.values.torch_private import (
     Key,
     KeySet,
-    below_autograd,
     is_functional,
     kernels_of,
     outside_transforms,
 )
 
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
-# Nested tensors have kernels for linear and matmul, so PyTorch's autograd has them undivided there.
-_COMPOSITE = KeySet(Key.AutogradNestedTensor) | KeySet(Key.Functionalize)
 
 
 def redispatch(op: Any, args: Any, kwargs: Any) -> Any:
@@ -52,17 +49,6 @@ def on_device(op: Any) -> Callable[..., Any]:
     return functools.partial(op.redispatch, _keys(op, Key.Functionalize))
 
 
-def undivided(op: Any, args: Any) -> Any:
-    """Run a composite op by an autograd kernel of its own, which does not decompose it."""
-    return op.redispatch(_COMPOSITE, *args)
-
-
-def without_autograd(op: Any, args: Any) -> Any:
-    """Run `op` by what comes after autograd."""
-    with below_autograd():
-        return op(*args)
-
-
 @functools.cache
 def _keys(op: Any, last: Any) -> Any:
     """The dispatch keys from autograd to `last`, without kernels that only pass a call on.
@@ -82,8 +68,8 @@ def _zero_dim(value: Any) -> Any:
 
     A tensor made here must not belong to a functional transform that is active.
     """
-    for kind, dtype in _NUMBERS.items():
-        if type(value) is kind:
-            with outside_transforms():
-                return torch.tensor(value, dtype=dtype)
-    return value
+    dtype = _NUMBERS.get(type(value))
+    if dtype is None:
+        return value
+    with outside_transforms():
+        return torch.tensor(value, dtype=dtype)

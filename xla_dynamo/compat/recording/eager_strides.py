@@ -51,7 +51,8 @@ def mended(op: Op, args: Any, kwargs: Any, metas: Any) -> Any:
         except Exception:
             continue  # zeros may be no divisors, and ones no valid indices
         both = zip(inferred, made, strict=True)
-        return pytree.tree_unflatten([_restrided(*pair) for pair in both], structure)
+        strided = [meta_of(real) if _alike(of, real) else of for of, real in both]
+        return pytree.tree_unflatten(strided, structure)
     return metas
 
 
@@ -75,10 +76,8 @@ def _in_question(op: Op, given: list[Meta]) -> bool:
     return has_ones and (not row_major or op.func is aten.matmul.default)  # folded, and transposed
 
 
-def _restrided(of: Any, made: Any) -> Any:
-    if type(of) is not Meta or made.shape != of.shape or made.dtype != of.dtype:
-        return of
-    return meta_of(made)
+def _alike(of: Any, made: Any) -> bool:
+    return type(of) is Meta and (made.shape, made.dtype) == (of.shape, of.dtype)
 
 
 def eager(op: Op, args: Any, kwargs: Any, number: int = 0) -> Any:

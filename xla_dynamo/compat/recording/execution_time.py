@@ -96,7 +96,7 @@ class Watch:
             with contextlib.suppress(Exception):
                 result.block_until_ready()
             if idle:
-                late = (_sleeps() - before - 1) * _switch_interval()
+                late = (_sleeps() - before - 1) * int(sys.getswitchinterval() * 1.1e9)
             with self._lock:
                 if any(pending[1] is result for pending in self._pending):
                     while self._end(late) is not result:
@@ -131,7 +131,3 @@ class Watch:
 def _sleeps() -> int:
     """How often the calling thread has slept."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-
-
-def _switch_interval() -> int:
-    return int(sys.getswitchinterval() * 1.1e9)

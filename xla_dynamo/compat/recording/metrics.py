@@ -120,7 +120,9 @@ def launched(state: State, values: int, arguments: int, results: int) -> None:
 
 def watch(device: int, start: int, result: Any, program: int) -> None:
     """Time a launch on device `device` at `start` (perf_counter_ns), by one of its arrays."""
-    _watch(device).launched(start, result, program)
+    report = functools.partial(sample, "ExecuteTime")
+    found = _watches.get(device) or _watches.setdefault(device, Watch(report))
+    found.launched(start, result, program)
 
 
 def graph_enters(inputs: int, pending: bool) -> None:
@@ -141,11 +143,6 @@ def graph_launched(device: int, results: Sequence[Any]) -> None:
         result = min(results[0], results[-1], key=lambda array: array.size)
         program = hash((len(results), results[0].shape, results[-1].shape))
         watch(device, _thread.start, result, program)
-
-
-def _watch(device: int) -> Watch:
-    report = functools.partial(sample, "ExecuteTime")
-    return _watches.get(device) or _watches.setdefault(device, Watch(report))
 
 
 def settle() -> None:

@@ -23,7 +23,7 @@ from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSIT
 from xla_dynamo.backend.decompositions.table import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.bounded import Bounded
-from xla_dynamo.compat.values import unsupported_tensors
+from xla_dynamo.compat.values import storage
 from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import Op
 from xla_dynamo.compat.values.torch_private import FAKE_TENSOR_LOG, UNKNOWN_SHAPE, FakeTensorMode
@@ -92,11 +92,11 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args, kwargs):
         # No shape is inferred that would show what eager refuses.
         if op.func in PADDED and tells_on_zeros(op.func, args):
-            _raise_as_eager(op, args, kwargs)
+            eager_strides.eager(op, args, kwargs)
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))
     if operands.refusal(op.func, fake_args, fake_kwargs, mixes_floats=True) is not None:
-        _raise_as_eager(op, args, kwargs)
+        eager_strides.eager(op, args, kwargs)  # raises, with the text that users know
     # PyTorch has no shape inference for the gradients of matmul, and a wrong one for some ops.
     function: Any = PRODUCT_DECOMPOSITIONS.get(op.func) or MENDED.get(op.func) or op.func
     try:
@@ -112,7 +112,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     except (*UNKNOWN_SHAPE, NotImplementedError):
         return EAGER
     except Exception:
-        _raise_as_eager(op, args, kwargs)
+        eager_strides.eager(op, args, kwargs)
         return EAGER  # only PyTorch's inference fails
     return metas if view is not None else eager_strides.mended(op, args, kwargs, metas)
 
@@ -126,22 +126,20 @@ def _as_view(op: Op, args: Any, kwargs: Any) -> Any:
     view = without_copy(op.func)
     if view is op.func:
         return None
-    args, kwargs = pytree.tree_map(_on_meta, (list(args), dict(kwargs)))
+    args, kwargs = pytree.tree_map_only(
+        Leaf, lambda leaf: blank(leaf.value.meta), (list(args), dict(kwargs))
+    )
     try:
         return view(*args, **kwargs)
     except RuntimeError:  # strides that do not allow it, after a write to what it is a view of
         return None
 
 
-def _on_meta(leaf: Any) -> Any:
-    return blank(leaf.value.meta) if type(leaf) is Leaf else leaf
-
-
 def _refuse_dtypes(op: Op, args: Any, kwargs: Any) -> None:
     """Raise for a dtype that XLA lacks: shape inference does not know quantized results."""
     for leaf in pytree.tree_leaves((list(args), dict(kwargs))):
         if isinstance(leaf, torch.dtype) and not dtypes.is_supported(leaf):
-            raise unsupported_tensors.refuse(torch.strided, leaf, op.func)
+            raise storage.refuse(torch.strided, leaf, op.func)
 
 
 def _depends_on_values(op: Op, args: Any, kwargs: Any) -> bool:
@@ -166,8 +164,8 @@ def _faked(leaf: Any) -> Any:
 
 def _metas(result: Any, op: Op) -> Any:
     if isinstance(result, torch.Tensor):
-        if not unsupported_tensors.is_dense(result):
-            raise unsupported_tensors.refuse(result.layout, result.dtype, op.func)
+        if not storage.is_dense(result):
+            raise storage.refuse(result.layout, result.dtype, op.func)
         if any(type(n) is not int for n in result.shape):
             raise NotImplementedError
         return meta_of(result)
@@ -177,8 +175,3 @@ def _metas(result: Any, op: Op) -> Any:
     if result is None:
         return None
     raise NotImplementedError
-
-
-def _raise_as_eager(op: Op, args: Any, kwargs: Any) -> None:
-    """Raise what eager raises for tensors of these shapes: its text is what users know."""
-    eager_strides.eager(op, args, kwargs)

@@ -69,15 +69,13 @@ class Trace:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.lock = fork_safe(threading.RLock())
-        self.default_dtype = torch.get_default_dtype()
-        self.root = State()
-        self.states = 0
+        self._forget()
         self.clear()
 
     def clear(self) -> None:
         """Start a new trace."""
         if self.states > _STATES:  # ops that never repeat: executables stay, see programs
-            self.root, self.states = State(), 0
+            self._forget()
         self.state = self.root
         self.stamp: object = object()
         self.inputs: list[Value] = []
@@ -191,16 +189,15 @@ class Trace:
         return following.outputs
 
     def _forget(self) -> None:
-        """Begin a trie for another default dtype, which decides about results and is in no key."""
+        """Begin a trie for the default dtype of now, which decides about results; no key has it."""
         self.default_dtype = torch.get_default_dtype()
         self.root = self.state = State()
         self.states = 0
 
     def _number(self, op: Op, number: Any) -> Any:
         token = FLOAT if type(number) is float else INT
-        if number in (0, 1) and op.func in FILLS:
-            return constant(number)
-        if not -LARGE < number < LARGE and op.func in QUOTIENTS:
+        usual = number in (0, 1) and op.func in FILLS
+        if usual or (op.func in QUOTIENTS and not -LARGE < number < LARGE):
             return constant(number)
         self.scalars.append(number)
         return token

@@ -94,9 +94,7 @@ def meta(shape: torch.Size, dtype: torch.dtype, strides: Sequence[int] | None = 
     found = _metas.get(key)
     if found is None:
         with naming:
-            found = _metas.get(key)
-            if found is None:
-                found = _metas[key] = Meta(shape, dtype, own)
+            found = _metas.setdefault(key, Meta(shape, dtype, own))
     return found
 
 
