@@ -86,7 +86,7 @@ ORDERS = {
         ("torch_xla", "torch_xla_py", "_XLAC"),
     ],
     BACKEND: [
-        ("ops", "graph", "options", "metrics", "jax_versions"),
+        ("ops", "graph", "options", "metrics", "jax_adapter"),
         ("runtime", "lowering"),
         ("decompositions",),
         ("passes",),
@@ -147,7 +147,11 @@ def test_compat_imports_at_the_top():
 
 # (what may not be imported, by which folder, except by these files): see CONTRIBUTING.md.
 LAYERS = [
-    (("jax._src", "jaxlib"), "", ("backend/runtime/pjrt.py", "backend/runtime/topology.py")),
+    (
+        ("jax._src", "jaxlib"),
+        "",
+        ("backend/runtime/pjrt.py", "backend/runtime/topology.py", "backend/jax_adapter.py"),
+    ),
     (("torch_mlir",), "", ("backend/lowering/importer.py",)),
     (("xla_dynamo.backend.runtime",), "backend/lowering", ()),
     (("xla_dynamo.compat",), "backend", ()),
@@ -187,8 +191,8 @@ def test_layers_see_relative_and_nested_imports(tmp_path, monkeypatch):
 
 # What may be imported of the backend, by which of its folders.
 REACH = {
-    "lowering": ("lowering", "ops", "graph", "options", "metrics", "jax_versions"),
-    "lowering/rules": ("lowering", "ops", "graph", "jax_versions"),
+    "lowering": ("lowering", "ops", "graph", "options", "metrics", "jax_adapter"),
+    "lowering/rules": ("lowering", "ops", "graph", "jax_adapter"),
 }
 
 
@@ -290,7 +294,7 @@ UNBOUNDED = {
     "backend.metrics._dumped": "one for each graph whose files the user asked for",
     "backend.runtime.buffers._residents": "one for each device",
     "backend.runtime.pjrt.device": "one for each device",
-    "backend.runtime.pjrt._cpu_client": "two",
+    "backend.jax_adapter._cpu_client": "two",
     "backend.runtime.resident.RESIDENCIES": "filled at import: one for each kind of device",
     "backend.runtime.topology.topology_device": "one for each kind of TPU that the user names",
     "compat.device.autocast._libraries": "filled at install",

@@ -22,7 +22,7 @@ from benchmarks import jax_models, torch_models, tpu
 from benchmarks.torch_models import Problem
 from xla_dynamo import DeviceUnavailable
 from xla_dynamo.backend.capture import aot
-from xla_dynamo.backend.jax_versions import enable_x64
+from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering import Target
 from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.tpu_cost.analyze import analyze_training_step, lower_training_step, trace
@@ -82,7 +82,7 @@ def test_same_model_as_jax(problem: Problem) -> None:
     model, batch = model.double(), tuple(t.double() if t.is_floating_point() else t for t in batch)
     loss = partial(jax_models.mnist, rates=(0, 0)) if problem.name == "mnist" else None
     step = jax_models.training_step(loss or jax_models.LOSSES[problem.name])
-    with enable_x64():
+    with apart():
         state, inputs = jax_models.state_of(model), jax_models.inputs_of(batch)
         new, new_buffers, _, value = step(*state, jax.random.key(0), *inputs)
     actual = {name: torch.from_numpy(np.array(a)) for name, a in {**new, **new_buffers}.items()}

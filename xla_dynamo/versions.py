@@ -1,7 +1,7 @@
 """The versions of other packages that xla_dynamo is tested with, and what is installed.
 
 `make matrix` tests the combinations and writes docs/versions.md; pyproject.toml has the oldest of
-each. How jax's versions differ is in `backend.jax_versions`.
+each. How jax's versions differ is in `backend.jax_adapter`.
 """
 
 from __future__ import annotations

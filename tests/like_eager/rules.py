@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import xla_dynamo.backend.lowering.rules  # noqa: F401
-from xla_dynamo.backend.jax_versions import enable_x64
+from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import RULES, Unsupported
 
@@ -72,7 +72,7 @@ def run_all(calls: Sequence[Call]) -> list[Any]:
             results[number] = tuple(result) if isinstance(result, (tuple, list)) else result
         return results
 
-    with enable_x64():
+    with apart():
         tensors = [[to_jax(leaf) for leaf in leaves if _is_tensor(leaf)] for leaves, _ in flat]
         results = jax.tree.map(to_torch, jax.jit(traced)(tensors))
     return [refused.get(number, results.get(number)) for number in range(len(calls))]

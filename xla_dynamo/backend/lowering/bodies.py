@@ -20,7 +20,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend import jax_versions, metrics
+from xla_dynamo.backend import jax_adapter, metrics
 from xla_dynamo.backend.graph.rng_keys import call as random_call
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
@@ -119,8 +119,8 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
             return Refusal(f"XLA has no dtype {value.dtype}.", _OTHER_DTYPE)
     try:
         precision = _JAX_PRECISION[target.matmul_precision]
-        x64, products = jax_versions.enable_x64(), jax.default_matmul_precision(precision)
-        with lowering_for(target), x64, products:
+        products = jax.default_matmul_precision(precision)
+        with lowering_for(target), jax_adapter.apart(), products:
             function = _as_function(node, [values[i] for i in outputs], outputs)
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
             jitted = jax.jit(function, keep_unused=True)

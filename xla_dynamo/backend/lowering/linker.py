@@ -14,6 +14,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from xla_dynamo import versions
+from xla_dynamo.backend import jax_adapter
 from xla_dynamo.errors import CompileError
 
 from .bodies import UNKNOWN_LOCATION, Body
@@ -69,7 +70,8 @@ def text(module: ir.Module, *, locations: bool = True) -> str:
 
 def _fresh_context() -> ir.Context:
     """An MLIR context with every dialect that JAX emits, from a lowering of the public API."""
-    module: Any = jax.jit(lambda: ()).lower().compiler_ir("stablehlo")
+    with jax_adapter.apart():
+        module: Any = jax.jit(lambda: ()).lower().compiler_ir("stablehlo")
     return module.context
 
 

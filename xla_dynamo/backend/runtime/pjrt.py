@@ -3,7 +3,7 @@
 """Compile StableHLO modules to PJRT executables, and convert torch tensors and PJRT buffers.
 
 The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.7.2 to 0.12.0;
-`jax_versions` holds the differences. Private API met here: xla_bridge.get_backend, make_cpu_client,
+`jax_adapter` holds the differences. Private API met here: xla_bridge.get_backend,
 _jax.DeviceList, CompileOptions, compile_and_load, (de)serialize_executable,
 dlpack_managed_tensor_to_buffer, buffer_to_dlpack_managed_tensor, batched_device_put,
 batched_block_until_ready, and _jax.pjit with MeshExecutableFastpathData: the C++ call path of
@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import glob
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,12 +23,13 @@ import jax
 import numpy as np
 import torch
 from jax._src import core, tree_util, xla_bridge
+from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
 from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
 from xla_dynamo import versions
-from xla_dynamo.backend.jax_versions import computation, dlpack_importer
+from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
@@ -59,9 +59,6 @@ def device(platform: str, index: int = 0, *, asynchronous: bool = False) -> Devi
     Raises:
         DeviceUnavailable: jaxlib cannot initialise the platform here, or has fewer devices.
     """
-    if not xla_bridge.backends_are_initialized() and not jax.config.jax_platforms:
-        # Else JAX tries every installed plug-in, and libtpu complains on machines without a TPU.
-        jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
     try:
         devices = _client(platform, asynchronous).local_devices()
     except RuntimeError as error:
@@ -82,18 +79,9 @@ def _client(platform: str, asynchronous: bool) -> Any:
     """
     if platform != "cpu":
         return xla_bridge.get_backend(platform)
-    with _creating:  # two threads that come first get one client
-        return _cpu_client(asynchronous)
-
-
-_creating = threading.Lock()
-
-
-@functools.cache
-def _cpu_client(asynchronous: bool) -> Any:
     # CPU_NUM_DEVICES is torch_xla's name for it.
     devices = int(os.environ.get("CPU_NUM_DEVICES") or 1) if asynchronous else None
-    return xc.make_cpu_client(asynchronous=asynchronous, num_devices=devices)
+    return cpu_client(asynchronous=asynchronous, devices=devices)
 
 
 def device_count(platform: str, *, asynchronous: bool = False) -> int:
@@ -145,7 +133,8 @@ def _call_path(loaded: Any, device: Device, inputs: int, outputs: Sequence[Any])
     avals = [core.ShapedArray(*output) for output in outputs]
 
     def wrap(aval: Any, shards: Sequence[Array]) -> Array:
-        return jax.make_array_from_single_device_arrays(aval.shape, sharding, list(shards))
+        # jax.make_array_from_single_device_arrays would initialise JAX's own devices.
+        return ArrayImpl(aval, sharding, list(shards), committed=True, _skip_checks=True)
 
     def first_call(*arrays: Array) -> tuple[list[Array], Any, bool]:
         """Called on the C++ path's cache miss: run once, and teach it the executable."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.like_eager.rules import to_jax
-from xla_dynamo.backend.jax_versions import enable_x64
+from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules import _promotion
@@ -32,7 +32,7 @@ NUMBERS = [True, 2, 2.5, 2.5j]
 
 
 def test_pairs_of_tensors_and_numbers() -> None:
-    with enable_x64():
+    with apart():
         arrays = [to_jax(tensor) for tensor in TENSORS]
         pairs = list(itertools.product(zip(TENSORS, arrays, strict=True), repeat=2))
         pairs += [(pair, (n, n)) for pair in zip(TENSORS, arrays, strict=True) for n in NUMBERS]

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from tests.backend.lowering.rules.random_draws import KEY, OTHER_KEY, assert_follows, draw
-from xla_dynamo.backend.jax_versions import enable_x64
+from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules import random, random_bits
 
@@ -19,7 +19,7 @@ SIZE = (100, 200)
 @pytest.mark.parametrize("shape", [(), (7,), (3, 0), (2, 5, 4)])
 @pytest.mark.parametrize(("bits", "dtype"), [("bits", np.uint32), ("bits64", np.uint64)])
 def test_words_are_those_of_jax_random(bits, dtype, shape):
-    with enable_x64():
+    with apart():
         key = jax.numpy.asarray(KEY.numpy())
         typed = jax.random.wrap_key_data(key, impl="threefry2x32")
         ours = getattr(random_bits, bits)(key, shape)
@@ -71,7 +71,7 @@ def test_extreme_bits_give_finite_values(monkeypatch):
         word = jax.numpy.full((1,), extreme, jax.numpy.uint32)
         monkeypatch.setattr(random_bits, "words", lambda *_, w=word: (w, w))
         monkeypatch.setattr(random_bits, "bits", lambda *_, w=word: w)
-        with enable_x64():
+        with apart():
             for dtype in (np.float32, np.float64):
                 dtype = np.dtype(dtype)
                 assert 0 <= random_bits.uniform(None, (1,), dtype)[0] < 1

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from tests.backend.lowering.rules.random_draws import assert_frequencies, draw
-from xla_dynamo.backend.jax_versions import enable_x64
+from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering.registry import Unsupported
 from xla_dynamo.backend.lowering.rules import random_integers
 
@@ -39,7 +39,7 @@ def assert_even(values: torch.Tensor, low: int, high: int) -> None:
     ],
 )
 def test_randint_is_even_over_any_range(low, high):
-    with enable_x64():
+    with apart():
         key = jax.numpy.asarray([3, 4], np.uint32)
         values = jax.jit(lambda k: random_integers.integers(k, (20_000,), low, high))(key)
     assert_even(torch.from_numpy(np.array(values)), low, high)
@@ -52,7 +52,7 @@ def test_ranges_are_exact_products(count, monkeypatch):
     drawn[:, 0], drawn[:, 1] = 0, 2**32 - 1
     words = lambda key, shape, stream=0: tuple(map(jax.numpy.asarray, drawn))  # noqa: E731
     monkeypatch.setattr(random_integers.random_bits, "words", words)
-    with enable_x64():
+    with apart():
         got = [int(v) for v in random_integers.integers(None, (500,), 0, count)]
     for a, b, value in zip(*drawn.tolist(), got, strict=True):
         if count <= 2**16:
@@ -108,7 +108,7 @@ def test_randperm_is_a_permutation(n):
 
 def test_randperm_orders_are_equally_likely():
     keys = torch.arange(3000, dtype=torch.int64).to(torch.uint32)
-    with enable_x64():
+    with apart():
         pairs = np.stack([keys.numpy(), keys.numpy()], 1)
         orders = jax.vmap(lambda key: random_integers.randperm(key, 3))(pairs)
     ranks = torch.from_numpy(np.array(orders, np.int64)) @ torch.tensor([9, 3, 1])

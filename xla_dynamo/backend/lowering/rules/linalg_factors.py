@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.scipy.linalg import expm
 
-from xla_dynamo.backend import jax_versions
+from xla_dynamo.backend import jax_adapter
 from xla_dynamo.backend.lowering.dtypes import accumulation
 from xla_dynamo.backend.lowering.registry import lower
 
@@ -39,14 +39,12 @@ def geqrf(a: Array) -> tuple[Array, Array]:
     return jnp.swapaxes(reflectors, -1, -2), taus
 
 
-@lower(aten.linalg_householder_product.default)
-def linalg_householder_product(a: Array, taus: Array) -> Array:
-    return lax.linalg.householder_product(a, taus)
+lower(aten.linalg_householder_product.default)(lax.linalg.householder_product)
 
 
 @lower(aten.ormqr.default)
 def ormqr(a: Array, taus: Array, c: Array, left: bool = True, transpose: bool = False) -> Array:
-    return jax_versions.ormqr(a, taus, c, left=left, transpose=transpose)
+    return jax_adapter.ormqr(a, taus, c, left=left, transpose=transpose)
 
 
 @lower(aten._linalg_svd.default)

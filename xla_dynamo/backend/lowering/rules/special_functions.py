@@ -16,7 +16,7 @@ import torch
 from jax import Array, lax
 from jax.scipy import special
 
-from xla_dynamo.backend.jax_versions import erfcx
+from xla_dynamo.backend.jax_adapter import erfcx
 from xla_dynamo.backend.lowering.registry import lower
 
 from ._numerics import plus_zero
@@ -55,22 +55,12 @@ def _digamma(x: Array) -> Array:
     return jnp.where(x == 0, jnp.copysign(jnp.full_like(x, jnp.inf), -x), lax.digamma(x))
 
 
-def _i0(x: Array) -> Array:
-    return lax.exp(lax.abs(x)) * lax.bessel_i0e(x)
-
-
 def _i1(x: Array) -> Array:
     return lax.exp(lax.abs(x)) * _i1e(x)
 
 
 def _i1e(x: Array) -> Array:
     return plus_zero(lax.bessel_i1e(x))
-
-
-def _entr(x: Array) -> Array:
-    safe = jnp.where(x > 0, x, jnp.ones((), x.dtype))
-    value = jnp.where(x > 0, -x * jnp.log(safe), jnp.where(x == 0, 0.0, -jnp.inf))
-    return jnp.where(jnp.isnan(x), x, value)
 
 
 def _spherical_bessel_j0(x: Array) -> Array:
@@ -96,16 +86,16 @@ _UNARY: dict[Any, Callable[[Array], Array]] = {
     aten.special_erfcx.default: _erfcx,
     aten.lgamma.default: _lgamma,
     aten.digamma.default: _digamma,
-    aten.i0.default: _i0,
+    aten.i0.default: special.i0,
     aten.special_i0e.default: lax.bessel_i0e,
     aten.special_i1.default: _i1,
     aten.special_i1e.default: _i1e,
-    aten.special_modified_bessel_i0.default: _i0,
+    aten.special_modified_bessel_i0.default: special.i0,
     aten.special_modified_bessel_i1.default: _i1,
     aten.special_ndtri.default: special.ndtri,
     aten.special_ndtr.default: special.ndtr,
     aten.special_log_ndtr.default: special.log_ndtr,
-    aten.special_entr.default: _entr,
+    aten.special_entr.default: lambda x: plus_zero(special.entr(x)),
     aten.special_spherical_bessel_j0.default: _spherical_bessel_j0,
 }
 

@@ -11,7 +11,7 @@ import scipy.special
 import torch
 
 from tests.like_eager.rules import check, check_samples
-from xla_dynamo.backend.jax_versions import enable_x64
+from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering.rules.rare import bessel
 
 aten = torch.ops.aten
@@ -50,6 +50,6 @@ def test_a_grid_across_all_ranges(op: Any) -> None:
 @pytest.mark.parametrize("op", OPS, ids=str)
 def test_float64_is_exact_also_where_eager_is_not(op: Any) -> None:
     x = np.concatenate([-np.logspace(-6, 2, 500), np.logspace(-300, 5, 2000)])
-    with enable_x64():
+    with apart():
         got = np.asarray(jax.jit(bessel.FUNCTIONS[op])(x))
     np.testing.assert_allclose(got, TRUTH[op](x), rtol=2e-11, atol=2e-13)

@@ -1,4 +1,7 @@
-"""Where jax and jaxlib differ from version to version: the one file that knows. Seen: 0.7.2-0.12.0.
+"""JAX as a part of this program: apart from the state of the user's JAX, whatever its version.
+
+The one file that knows where jax and jaxlib differ. Seen: 0.7.2 to 0.12.0. Private API met here:
+xla_client.make_cpu_client.
 
 | from   | what is new |
 |--------|-------------|
@@ -12,17 +15,45 @@
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, version
+from jax._src.lib import xla_client
 from jax.scipy import special
 
 VERSION = version.__version_info__
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Trace and lower within: 64-bit types keep their width, and JAX's devices are not asked for.
+
+    JAX would initialise every plug-in that is installed, for the process and for the user's own
+    JAX code, where a trace needs but a place for constants.
+    """
+    with enable_x64(), jax.default_device(cpu_client(asynchronous=False).local_devices()[0]):
+        yield
+
+
+def cpu_client(*, asynchronous: bool, devices: int | None = None) -> Any:
+    """A client of XLA:CPU, which is not JAX's: the same one for the same arguments."""
+    with _creating:  # two threads that come first get one client
+        return _cpu_client(asynchronous, devices)
+
+
+_creating = threading.Lock()
+
+
+@functools.cache
+def _cpu_client(asynchronous: bool, devices: int | None) -> Any:
+    return xla_client.make_cpu_client(asynchronous=asynchronous, num_devices=devices)
 
 
 def enable_x64() -> AbstractContextManager[None]:
