@@ -32,96 +32,59 @@ _ORDERED = _FLOATS | _INTEGERS
 _COMMON = _NUMBERS | {torch.bool}
 
 
-@dataclass(frozen=True)
-class _Usual:
-    """What eager surely takes: operands at these positions of one dtype, which is one of these."""
-
-    positions: tuple[int, ...]
-    dtypes: frozenset[torch.dtype]
-
-
-def _table(
-    entries: dict[tuple[int, ...], str], dtypes: frozenset[torch.dtype]
-) -> dict[str, _Usual]:
-    return {
-        f"aten::{name}": _Usual(positions, dtypes)
-        for positions, names in entries.items()
-        for name in names.split()
-    }
-
-
-_USUAL: dict[str, _Usual] = {
-    **_table(
-        {
-            (0, 1): "mm bmm mv dot vdot matmul",
-            (0, 1, 2): "addmm addmv addbmm baddbmm linear convolution _trilinear",
-            (0,): "trace",
-        },
-        _NUMBERS,
+# What eager surely takes: operands at these positions of one dtype, which is one of these.
+_ROWS: tuple[tuple[frozenset[torch.dtype], tuple[int, ...], str], ...] = (
+    (_NUMBERS, (0, 1), "mm bmm mv dot vdot matmul"),
+    (_NUMBERS, (0, 1, 2), "addmm addmv addbmm baddbmm linear convolution _trilinear"),
+    (_NUMBERS, (0,), "trace"),
+    (_COMMON, (0, 1), "linalg_cross isclose allclose complex polar"),
+    (_COMMON, (0, 2), "index_put _index_put_impl masked_scatter"),
+    (_COMMON, (0, 3), "index_add index_copy scatter scatter_add"),
+    (_ORDERED, (0, 3), "index_reduce scatter_reduce"),
+    (
+        *(_ORDERED, (0,)),
+        "sort topk kthvalue mode median nanmedian max min amax amin aminmax argmax argmin cummax "
+        "cummin bucketize max_pool2d_with_indices max_pool3d_with_indices hash_tensor",
     ),
-    **_table(
-        {
-            (0, 1): "linalg_cross isclose allclose complex polar",
-            (0, 2): "index_put _index_put_impl masked_scatter",
-            (0, 3): "index_add index_copy scatter scatter_add",
-        },
-        _COMMON,
+    (_ORDERED, (0, 1), "searchsorted"),
+    (
+        *(_FLOATS, (0,)),
+        "_softmax _log_softmax _safe_softmax logcumsumexp nansum var std var_mean std_mean "
+        "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d "
+        "adaptive_max_pool3d max_unpool2d max_unpool3d im2col col2im glu upsample_nearest1d "
+        "upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+        "_upsample_nearest_exact2d _upsample_nearest_exact3d reflection_pad1d reflection_pad2d "
+        "reflection_pad3d segment_reduce bernoulli hardswish log_sigmoid_forward "
+        "rrelu_with_noise rrelu_with_noise_functional",
     ),
-    **_table(
-        {
-            (0, 3): "index_reduce scatter_reduce",
-            (0,): "sort topk kthvalue mode median nanmedian max min amax amin aminmax argmax "
-            "argmin cummax cummin bucketize max_pool2d_with_indices max_pool3d_with_indices "
-            "hash_tensor",
-            (0, 1): "searchsorted",
-        },
-        _ORDERED,
+    (
+        *(_FLOATS, (0, 1)),
+        "_cdist_forward _prelu_kernel _weight_norm_interface grid_sampler_2d grid_sampler_3d "
+        "mse_loss smooth_l1_loss huber_loss soft_margin_loss _softmax_backward_data "
+        "_log_softmax_backward_data heaviside",
     ),
-    **_table(
-        {
-            (0,): "_softmax _log_softmax _safe_softmax logcumsumexp nansum var std var_mean "
-            "std_mean avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d "
-            "adaptive_max_pool2d adaptive_max_pool3d max_unpool2d max_unpool3d im2col col2im glu "
-            "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
-            "_upsample_nearest_exact2d _upsample_nearest_exact3d reflection_pad1d "
-            "reflection_pad2d reflection_pad3d segment_reduce bernoulli hardswish "
-            "log_sigmoid_forward rrelu_with_noise rrelu_with_noise_functional",
-            (0, 1): "_cdist_forward _prelu_kernel _weight_norm_interface grid_sampler_2d "
-            "grid_sampler_3d mse_loss smooth_l1_loss huber_loss soft_margin_loss "
-            "_softmax_backward_data _log_softmax_backward_data heaviside",
-            (0, 2): "nll_loss_forward nll_loss2d_forward multi_margin_loss "
-            "multilabel_margin_loss_forward",
-            (0, 1, 2): "binary_cross_entropy native_group_norm",
-            (0, 2, 3): "native_layer_norm",
-            (0, 1, 2, 3, 4): "native_batch_norm _native_batch_norm_legit "
-            "_native_batch_norm_legit_functional _batch_norm_with_update "
-            "_batch_norm_with_update_functional",
-        },
-        _FLOATS,
+    (
+        *(_FLOATS, (0, 2)),
+        "nll_loss_forward nll_loss2d_forward multi_margin_loss multilabel_margin_loss_forward",
     ),
-    **_table(
-        {
-            (0,): "bitwise_not",
-            (0, 1): "bitwise_and bitwise_or bitwise_xor gcd lcm",
-        },
-        _INTEGERS | {torch.bool},
+    (_FLOATS, (0, 1, 2), "binary_cross_entropy native_group_norm"),
+    (_FLOATS, (0, 2, 3), "native_layer_norm"),
+    (
+        *(_FLOATS, (0, 1, 2, 3, 4)),
+        "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional "
+        "_batch_norm_with_update _batch_norm_with_update_functional",
     ),
+    (_INTEGERS | {torch.bool}, (0,), "bitwise_not"),
+    (_INTEGERS | {torch.bool}, (0, 1), "bitwise_and bitwise_or bitwise_xor gcd lcm"),
+)
+_USUAL = {
+    f"aten::{name}": (dtypes, positions)
+    for dtypes, positions, names in _ROWS
+    for name in names.split()
 }
 
 # Scripts for torch_xla may multiply float32 by bfloat16; the result has the dtype of the first.
-_MIXED = frozenset(
-    {
-        "aten::convolution",
-        "aten::index_add",
-        "aten::index_copy",
-        "aten::linear",
-        "aten::matmul",
-        "aten::mm",
-        "aten::mv",
-        "aten::native_group_norm",
-        "aten::native_layer_norm",
-    }
-)
+_MIXED = "convolution index_add index_copy linear matmul mm mv native_group_norm native_layer_norm"
 
 
 # Ops that add a product to a summand, which may be smaller -> the summand, the product's shape.
@@ -160,12 +123,12 @@ def refusal(
     name = op._schema.name
     if _outgrows(op, args):
         return error_of_zeros(op, args, kwargs)
-    usual = _USUAL.get(name)
-    if usual is not None:
-        chosen = {args[at].dtype for at in usual.positions if _has_tensor(args, at)}
-        if len(chosen) < 2 and chosen <= usual.dtypes:
+    if name in _USUAL:
+        dtypes, positions = _USUAL[name]
+        chosen = {args[at].dtype for at in positions if _has_tensor(args, at)}
+        if len(chosen) < 2 and chosen <= dtypes:
             return None
-        if mixes_floats and name in _MIXED and chosen <= _FLOATS:
+        if mixes_floats and name.removeprefix("aten::") in _MIXED.split() and chosen <= _FLOATS:
             return None
         return error_of_zeros(op, args, kwargs) if chosen <= _COMMON else None
     if torch.Tag.pointwise not in getattr(op, "tags", ()):

@@ -32,7 +32,7 @@ class Library:
     wide: Callable[[Array], Array]  # in the dtype that layers of its dtype compute in
     rows_times: Callable[[Array, Array], Array]  # x @ weight.T, wide
     split: Callable[[Array, int], Sequence[Array]]  # the last dimension in equal parts
-    join: Callable[[Sequence[Array]], Array]
+    join: Callable[[list[Array]], Array]
     sigmoid: Callable[[Array], Array]
     tanh: Callable[[Array], Array]
     relu: Callable[[Array], Array]

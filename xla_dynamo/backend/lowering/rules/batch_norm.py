@@ -67,15 +67,13 @@ def batch_norm(
 
 @lower(aten._batch_norm_with_update_functional.default)
 def batch_norm_with_update(*args: Any) -> Outputs:
-    *operands, momentum, eps = args
-    out = batch_norm(*operands, True, momentum, eps)
+    out = batch_norm(*(*args[:5], True, *args[5:]))
     return *out[:3], _nothing(np.uint8), *out[3:]
 
 
 @lower(aten._native_batch_norm_legit_no_training.default)
 def batch_norm_without_training(*args: Any) -> Outputs:
-    *operands, momentum, eps = args
-    return batch_norm(*operands, False, momentum, eps)[:3]
+    return batch_norm(*(*args[:5], False, *args[5:]))[:3]
 
 
 @lower(aten._batch_norm_no_update.default)

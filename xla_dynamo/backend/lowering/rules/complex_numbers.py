@@ -35,25 +35,15 @@ def real(x: Array) -> Array:
     return lax.real(x) if is_complex(x.dtype) else x
 
 
-@lower(aten.imag.default)
-def imag(x: Array) -> Array:
-    return lax.imag(x)
-
-
 @lower(aten.conj.default, aten._conj.default, aten._conj_copy.default)
 @lower(aten.conj_physical.default, aten._conj_physical.default)
 def conj(x: Array) -> Array:
     return lax.conj(x) if is_complex(x.dtype) else x
 
 
-@lower(aten.resolve_conj.default, aten.resolve_neg.default)
-def resolve(x: Array) -> Array:
-    return x
-
-
-@lower(aten._neg_view.default, aten._neg_view_copy.default)
-def neg_view(x: Array) -> Array:
-    return -x
+lower(aten.imag.default)(lax.imag)
+lower(aten.resolve_conj.default, aten.resolve_neg.default)(lambda x: x)
+lower(aten._neg_view.default, aten._neg_view_copy.default)(lax.neg)
 
 
 @lower(aten.view_as_real.default, aten.view_as_real_copy.default)

@@ -25,6 +25,7 @@ from ._promotion import cast, is_inexact, result_dtype
 aten = torch.ops.aten
 
 Dtype = torch.dtype | None
+_ENDS = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
 
 def _dtype(dtype: Dtype, default: np.dtype | None = None) -> np.dtype:
@@ -125,23 +126,13 @@ def arange_from(
     return (values if whole or start else plus_zero(values)).astype(result)
 
 
-@lower(
-    aten.linspace.default,
-    aten.linspace.Tensor_Tensor,
-    aten.linspace.Tensor_Scalar,
-    aten.linspace.Scalar_Tensor,
-)
+@lower(*(getattr(aten.linspace, ends) for ends in _ENDS))
 def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any) -> Array:
     result = _dtype(dtype)
     return _between(start, end, steps, result).astype(result)
 
 
-@lower(
-    aten.logspace.default,
-    aten.logspace.Tensor_Tensor,
-    aten.logspace.Tensor_Scalar,
-    aten.logspace.Scalar_Tensor,
-)
+@lower(*(getattr(aten.logspace, ends) for ends in _ENDS))
 def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **_: Any
 ) -> Array:

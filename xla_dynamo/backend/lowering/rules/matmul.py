@@ -35,9 +35,7 @@ def product(
     return lax.dot_general(first, second, numbers, preferred_element_type=dtype)
 
 
-@lower(aten._int_mm.default)
-def int_mm(x: Array, y: Array) -> Array:
-    return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=np.int32)
+lower(aten._int_mm.default)(functools.partial(jnp.matmul, preferred_element_type=np.int32))
 
 
 @lower(aten._scaled_mm.default)

@@ -57,7 +57,7 @@ def max_pool_with_indices_backward(
     indices: Array,
 ) -> Array:
     over = windows(x.shape[-rank:], kernel_size, stride, padding, dilation, ceil_mode)
-    return _backward(rank, grad, x, indices, over)
+    return scatter_by_index(rank, grad, x, indices, over)
 
 
 def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
@@ -86,7 +86,7 @@ def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[
 
 def adaptive_max_pool_backward(rank: int, grad: Array, x: Array, indices: Array) -> Array:
     over = _windows.even_windows(x.shape[-rank:], grad.shape[-rank:])
-    return _backward(rank, grad, x, indices, over)
+    return scatter_by_index(rank, grad, x, indices, over)
 
 
 for _rank in (2, 3):
@@ -158,21 +158,10 @@ def _indices_by_pairs(x: Array, over: Windows) -> Array:
 
 
 @PerPlatform
-def _backward(rank: int, grad: Array, x: Array, indices: Array, over: Windows | None) -> Array:
-    return scatter_by_index(rank, grad, x, indices)
-
-
-@_backward.on("tpu")
-def _select_and_scatter(
-    rank: int, grad: Array, x: Array, indices: Array, over: Windows | None
+def scatter_by_index(
+    rank: int, grad: Array, x: Array, indices: Array, over: Windows | None = None
 ) -> Array:
-    if over is None or any(d > 1 for d in over.dilation):
-        return scatter_by_index(rank, grad, x, indices)
-    _, transpose = jax.vjp(lambda x: _windows.window_max(x, over), x)
-    return transpose(grad)[0]
-
-
-def scatter_by_index(rank: int, grad: Array, x: Array, indices: Array) -> Array:
+    """The gradient by `x` of its elements at `indices`, the maxima of the windows `over` it."""
     planes = prod(x.shape[:-rank])
     flat = jnp.zeros((planes, prod(x.shape[-rank:])), dtypes.accumulation(x.dtype))
     rows = lax.broadcasted_iota(jnp.int32, (planes, prod(grad.shape[-rank:])), 0)
@@ -180,3 +169,13 @@ def scatter_by_index(rank: int, grad: Array, x: Array, indices: Array) -> Array:
     updates = grad.reshape(rows.shape).astype(flat.dtype)
     flat = flat.at[rows, columns].add(updates, mode="promise_in_bounds")
     return flat.reshape(x.shape).astype(x.dtype)
+
+
+@scatter_by_index.on("tpu")
+def _select_and_scatter(
+    rank: int, grad: Array, x: Array, indices: Array, over: Windows | None = None
+) -> Array:
+    if over is None or any(d > 1 for d in over.dilation):
+        return scatter_by_index.plain(rank, grad, x, indices)
+    _, transpose = jax.vjp(lambda x: _windows.window_max(x, over), x)
+    return transpose(grad)[0]

@@ -34,9 +34,8 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     return compute(lambda a, b, c: a * b + c, a, b, c)
 
 
-@lower(prims.device_put.default, prims.view_of.default)
-def same(x: Array, *_: Any) -> Array:
-    return x
+lower(prims.device_put.default, prims.view_of.default)(lambda x, *_: x)
+lower(torch.ops.xla_dynamo.optimization_barrier.default)(lax.optimization_barrier)
 
 
 @lower(prims.broadcast_in_dim.default)
@@ -48,11 +47,6 @@ def broadcast_in_dim(x: Array, shape: Sequence[int], broadcast_dimensions: Seque
 def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> Array:
     numbers = lax.iota(to_numpy(torch.int64), length) * step + start
     return cast(jnp.asarray(numbers), to_numpy(dtype))
-
-
-@lower(torch.ops.xla_dynamo.optimization_barrier.default)
-def barrier(x: Array) -> Array:
-    return lax.optimization_barrier(x)
 
 
 @lower(torch.ops.xla_dynamo.rounded_to.default)

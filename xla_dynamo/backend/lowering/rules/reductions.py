@@ -101,19 +101,18 @@ def aminmax(x: Array, *, dim: int | None = None, keepdim: bool = False) -> tuple
     return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
-@lower(aten.any.default, aten.any.dim, aten.any.dims, aten._is_any_true.default)
-def any_(x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
-    return jnp.any(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
+def _quantified(
+    function: Callable[..., Array], x: Array, dims: Dims = None, keepdim: bool = False
+) -> Array:
+    """For any and all, an empty list of dims means no reduction."""
+    over = () if isinstance(dims, Sequence) and not dims else axes(dims, x.ndim)
+    return function(x != 0, over, keepdims=keepdim)
 
 
-@lower(aten.all.default, aten.all.dim, aten.all.dims, aten._is_all_true.default)
-def all_(x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
-    return jnp.all(x != 0, _quantified(dims, x.ndim), keepdims=keepdim)
-
-
-def _quantified(dims: Dims, ndim: int) -> tuple[int, ...]:
-    """The axes of any and all, for which an empty list means no reduction."""
-    return () if isinstance(dims, Sequence) and not dims else axes(dims, ndim)
+lower(aten.any.default, aten.any.dim, aten.any.dims)(partial(_quantified, jnp.any))
+lower(aten.all.default, aten.all.dim, aten.all.dims)(partial(_quantified, jnp.all))
+lower(aten._is_any_true.default)(partial(_quantified, jnp.any))
+lower(aten._is_all_true.default)(partial(_quantified, jnp.all))
 
 
 @lower(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)

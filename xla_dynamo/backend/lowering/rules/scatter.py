@@ -70,11 +70,6 @@ def unsafe_masked_index_put_accumulate(
     return _update(x, advanced_key(clamped(x, indices)), values, "add")
 
 
-@lower(aten.index_copy.default)
-def index_copy(x: Array, dim: int, index: Array, source: Array) -> Array:
-    return _update_rows(x, dim, index, source, None)
-
-
 @lower(aten.index_add.default)
 def index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: float = 1) -> Array:
     if alpha != 1:
@@ -98,11 +93,6 @@ def scatter(
     x: Array, dim: int, index: Array, source: Array | float, *, reduce: str | None = None
 ) -> Array:
     return _scatter(x, dim, index, source, None if reduce is None else _REDUCTIONS[reduce])
-
-
-@lower(aten.scatter_add.default)
-def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Array:
-    return _scatter(x, dim, index, source, "add")
 
 
 @lower(aten.masked_scatter.default)
@@ -269,6 +259,8 @@ def _reduced(
     return total / counts if is_inexact(dtype) else jnp.floor_divide(total, counts)
 
 
+lower(aten.index_copy.default)(functools.partial(_update_rows, reduction=None))
+lower(aten.scatter_add.default)(functools.partial(_scatter, reduction="add"))
 lower(aten.index_reduce.default)(functools.partial(_reduced, _update_rows))
 lower(aten.scatter_reduce.two)(functools.partial(_reduced, _scatter))
 

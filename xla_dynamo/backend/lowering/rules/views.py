@@ -71,14 +71,10 @@ def transpose(x: Array, dim0: int, dim1: int) -> Array:
     return jnp.swapaxes(x, dim0, dim1) if x.ndim else x
 
 
-@lower(aten.t.default, aten.t_copy.default, aten.numpy_T.default)
-def t(x: Array) -> Array:
-    return x.T
-
-
-@lower(aten.squeeze.default, aten.squeeze_copy.default)
-def squeeze(x: Array) -> Array:
-    return jnp.squeeze(x)
+lower(aten.t.default, aten.t_copy.default, aten.numpy_T.default)(jnp.transpose)
+lower(aten.squeeze.default, aten.squeeze_copy.default)(jnp.squeeze)
+lower(aten.unsqueeze.default, aten.unsqueeze_copy.default)(jnp.expand_dims)
+lower(aten.repeat.default, aten.tile.default)(jnp.tile)
 
 
 @lower(aten.squeeze.dim, aten.squeeze_copy.dim, aten.squeeze.dims, aten.squeeze_copy.dims)
@@ -86,11 +82,6 @@ def squeeze_dims(x: Array, dims: Sequence[int] | int) -> Array:
     dims = [dims] if isinstance(dims, int) else dims
     chosen = {axis(dim, x.ndim) for dim in dims} if x.ndim else set()
     return x.reshape([n for d, n in enumerate(x.shape) if n != 1 or d not in chosen])
-
-
-@lower(aten.unsqueeze.default, aten.unsqueeze_copy.default)
-def unsqueeze(x: Array, dim: int) -> Array:
-    return jnp.expand_dims(x, dim)
 
 
 @lower(
@@ -132,11 +123,6 @@ def cat(tensors: Sequence[Array], dim: int = 0) -> Array:
 def stack(tensors: Sequence[Array], dim: int = 0) -> Array:
     dtype = result_dtype(*tensors)
     return jnp.stack([part.astype(dtype) for part in tensors], dim)
-
-
-@lower(aten.repeat.default, aten.tile.default)
-def repeat(x: Array, repeats: Sequence[int]) -> Array:
-    return jnp.tile(x, tuple(repeats))
 
 
 @lower(aten.repeat_interleave.self_int)
