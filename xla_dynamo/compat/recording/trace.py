@@ -99,7 +99,8 @@ class Trace:
             ForeignTensor: an argument is a CPU tensor with dimensions.
             What eager PyTorch raises for such arguments. In both cases the trace is as before.
         """
-        return _leaves(self.record_values(op, args, kwargs))
+        made = self.record_values(op, args, kwargs)
+        return leaf(made) if type(made) is Value else _leaves(made)
 
     def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
         """Like `record`, with values in the place of leaves."""
