@@ -67,13 +67,15 @@ def batch_norm(
 
 @lower(aten._batch_norm_with_update_functional.default)
 def batch_norm_with_update(*args: Any) -> Outputs:
-    out = batch_norm(*(*args[:5], True, *args[5:]))
+    x, weight, bias, mean, var, momentum, eps = args
+    out = batch_norm(x, weight, bias, mean, var, True, momentum, eps)
     return *out[:3], _nothing(np.uint8), *out[3:]
 
 
 @lower(aten._native_batch_norm_legit_no_training.default)
 def batch_norm_without_training(*args: Any) -> Outputs:
-    return batch_norm(*(*args[:5], False, *args[5:]))[:3]
+    x, weight, bias, mean, var, momentum, eps = args
+    return batch_norm(x, weight, bias, mean, var, False, momentum, eps)[:3]
 
 
 @lower(aten._batch_norm_no_update.default)
