@@ -68,7 +68,7 @@ def _pairs() -> list[Finding]:
         remedy = f"jax is {jax}: pip install 'jaxlib=={jax}'"
         found.append(Finding("jaxlib", remedy, False))
     wanted = _libtpu_of_jax()
-    if libtpu and wanted and _key(libtpu)[:len(_key(wanted))] != _key(wanted):
+    if libtpu and wanted and _key(libtpu)[: len(_key(wanted))] != _key(wanted):
         remedy = f"jax {jax} goes with {wanted}: pip install 'jax[tpu]=={jax}'"
         found.append(Finding("libtpu", remedy, False))
     return found
