@@ -58,6 +58,25 @@ assert not loaded, loaded
     assert done.returncode == 0, done.stderr
 
 
+def test_the_names_of_torch_xla_load_no_compiler(tmp_path):
+    done = python(
+        """
+import sys
+import torch
+import xla_dynamo.compat
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader
+import torch_xla.debug.metrics
+heavy = {"jax", "jaxlib", "torch_mlir", "torch._dynamo", "torch._inductor", "sympy"}
+assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
+assert (torch.ones(2, device="xla") + 1).tolist() == [2.0, 2.0]
+""",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_entry_point_needs_no_import_and_compiling_changes_nothing_of_pytorchs(tmp_path):
     done = python(
         STATE

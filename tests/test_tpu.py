@@ -23,7 +23,7 @@ from benchmarks.torch_models import Problem
 from xla_dynamo import DeviceUnavailable
 from xla_dynamo.backend.capture import aot
 from xla_dynamo.backend.jax_adapter import apart
-from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.tpu_cost.analyze import analyze_training_step, lower_training_step, trace
 

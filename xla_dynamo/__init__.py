@@ -39,8 +39,9 @@ def device() -> str:
         DeviceUnavailable: the platform cannot be initialised here.
     """
     from .backend.runtime import pjrt
+    from .backend.runtime.platforms import default_platform
 
-    return pjrt.describe(pjrt.device(pjrt.default_platform()))
+    return pjrt.describe(pjrt.device(default_platform()))
 
 
 __version__ = "0.1.0"

@@ -43,8 +43,9 @@ def main(cache: str) -> int:
 def find_devices() -> str:
     """The default platform's devices, with the versions behind them."""
     from .backend.runtime import pjrt
+    from .backend.runtime.platforms import default_platform
 
-    device = pjrt.device(pjrt.default_platform())
+    device = pjrt.device(default_platform())
     return "; ".join(f"{one.id}: {pjrt.describe(one)}" for one in device.client.local_devices())
 
 

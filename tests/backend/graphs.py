@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.passes.contract import Context, WayIn
 
 

@@ -16,7 +16,7 @@ import xla_dynamo
 from xla_dynamo import config
 from xla_dynamo.backend import passes, pipeline
 from xla_dynamo.backend.graph import edit
-from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.passes import verify
 from xla_dynamo.backend.passes.contract import Context, Pass, Stage, WayIn
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import xla_dynamo.backend.lowering.rules  # noqa: F401
 from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import RULES, Unsupported
+from xla_dynamo.backend.lowering.registry import RULES, Unsupported, rule_of
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
@@ -65,7 +65,9 @@ def run_all(calls: Sequence[Call]) -> list[Any]:
             filled = [next(arrays) if _is_tensor(leaf) else leaf for leaf in leaves]
             args, kwargs = pytree.tree_unflatten(filled, spec)
             try:
-                result = RULES[op].function(*args, **kwargs)
+                rule = rule_of(op)
+                assert rule is not None, f"{op} has no rule"
+                result = rule.function(*args, **kwargs)
             except Unsupported as error:
                 refused[number] = error
                 continue

@@ -12,8 +12,7 @@ from torch.fx import Graph
 
 from xla_dynamo import counters
 from xla_dynamo.backend.executable import launch
-from xla_dynamo.backend.lowering import is_op
-from xla_dynamo.backend.lowering.bodies import has_rule, op_of
+from xla_dynamo.backend.lowering.bodies import has_rule, is_op, op_of
 from xla_dynamo.backend.lowering.native import is_native
 
 

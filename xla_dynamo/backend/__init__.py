@@ -42,9 +42,10 @@ def xla(
     from .executable.by_shape import make_program
     from .passes.contract import Context, Stage, WayIn, target_of
     from .runtime import pjrt
+    from .runtime.platforms import default_platform
 
     chosen = option_module.parse(options, mode)
-    device = pjrt.device(chosen.platform or pjrt.default_platform())
+    device = pjrt.device(chosen.platform or default_platform())
     name, target = aot.capture_name(), target_of(chosen, device.platform)
     pipeline.run(Stage.DYNAMO, gm, Context(f"{name} dynamo", WayIn.COMPILE, target))
 

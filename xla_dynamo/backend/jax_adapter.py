@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, version
-from jax._src.lib import xla_client
+from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.scipy import special
 
 VERSION = version.__version_info__

@@ -1,15 +1,27 @@
-"""Decompositions in the place of PyTorch's own."""
+"""Which ops are decomposed: those without a rule, in PyTorch's way or ours."""
 
 from __future__ import annotations
 
 import torch
 
+from xla_dynamo.backend.decompositions import table
+from xla_dynamo.backend.decompositions.mended import MENDED
+from xla_dynamo.backend.lowering.registry import rule_of
 
-def test_threshold_backward_promotes() -> None:
-    def function(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten.threshold_backward(grad, x, 0.5)
+aten = torch.ops.aten
 
-    grad, x = torch.arange(6), torch.tensor([0.2, 0.5, 0.7, float("nan"), 1.0, -1.0])
-    compiled = torch.compile(function, backend="xla", fullgraph=True)
-    torch.testing.assert_close(compiled(grad, x), function(grad, x), equal_nan=True)
-    torch.testing.assert_close(compiled(x, grad), function(x, grad), equal_nan=True)
+
+def test_an_op_with_a_rule_is_left_whole() -> None:
+    found = table.decompositions()
+    assert aten.addcmul.default in table.core()
+    assert not [op for op in table.core() if rule_of(op) and op in found and op not in MENDED]
+
+
+def test_what_is_wrong_in_pytorch_is_not_taken() -> None:
+    assert aten._scaled_dot_product_flash_attention_for_cpu.default not in table.core()
+    for op, ours in MENDED.items():
+        assert table.core()[op] is ours
+
+
+def test_a_trace_of_views_knows_all_decompositions() -> None:
+    assert table.traced_decompositions().keys() >= table.decompositions().keys()

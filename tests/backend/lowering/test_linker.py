@@ -14,8 +14,9 @@ from torch.fx import Node
 
 from tests.backend.graphs import traced
 from xla_dynamo.backend.graph import fx
-from xla_dynamo.backend.lowering import Target, importer, linker, rules
+from xla_dynamo.backend.lowering import importer, linker, rules
 from xla_dynamo.backend.lowering.bodies import Body, body_of
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.lowering.source import Location
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.errors import CompileError, InstallationError

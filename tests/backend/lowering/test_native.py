@@ -11,8 +11,10 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend.lowering import Target, dtypes, lower_graph
+from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering.lower import lower_graph
 from xla_dynamo.backend.lowering.native import NATIVE, is_native
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.runtime import pjrt
 
 aten = torch.ops.aten

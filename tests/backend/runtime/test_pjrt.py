@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -30,46 +29,6 @@ def module(function: Any, *inputs: np.ndarray) -> Any:
 
 def doubled(x: Any) -> Any:
     return x + x
-
-
-@pytest.mark.parametrize(
-    ("configured", "jax_platforms", "environment", "expected"),
-    [
-        ("tpu", "cpu", "cuda", "tpu"),
-        (None, "cuda,cpu", "cpu", "cuda"),
-        (None, None, "cpu,tpu", "cpu"),
-        (None, None, None, "cpu"),
-    ],
-)
-def test_the_platform_is_the_one_that_is_asked_for_first(
-    monkeypatch: pytest.MonkeyPatch,
-    configured: str | None,
-    jax_platforms: str | None,
-    environment: str | None,
-    expected: str,
-) -> None:
-    monkeypatch.setattr(pjrt, "config", lambda: SimpleNamespace(platform=configured))
-    flags = SimpleNamespace(jax_platforms=jax_platforms)
-    monkeypatch.setattr(pjrt, "jax", SimpleNamespace(config=flags))
-    monkeypatch.setattr(pjrt.glob, "glob", lambda pattern: [])
-    monkeypatch.setattr(pjrt.os.path, "exists", lambda path: False)
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    if environment:
-        monkeypatch.setenv("JAX_PLATFORMS", environment)
-    assert pjrt.default_platform() == expected
-
-
-def test_an_accelerator_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pjrt, "config", lambda: SimpleNamespace(platform=None))
-    monkeypatch.setattr(pjrt, "jax", SimpleNamespace(config=SimpleNamespace(jax_platforms=None)))
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(pjrt.glob, "glob", lambda pattern: ["/dev/accel0"])
-    assert pjrt.default_platform() == "tpu"
-    monkeypatch.setattr(pjrt.glob, "glob", lambda pattern: [])
-    monkeypatch.setattr(pjrt.os.path, "exists", lambda path: path == "/dev/nvidia0")
-    for plugin, expected in ((True, "cuda"), (False, "cpu")):
-        monkeypatch.setattr(pjrt, "_has_cuda_plugin", lambda plugin=plugin: plugin)
-        assert pjrt.default_platform() == expected
 
 
 def test_devices_that_do_not_exist(device: pjrt.Device) -> None:

@@ -22,13 +22,11 @@ from .determinants import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .eager_layout import restrided_decompositions, restrided_ops
 from .empty_strided import BLANK_DECOMPOSITIONS
 from .foreach import FOREACH_DECOMPOSITIONS
-from .margin_losses import MARGIN_DECOMPOSITIONS
 from .matmul_backward import PRODUCT_DECOMPOSITIONS
+from .mended import MENDED
 
 # The decomposition returns the attention matrix where its own backward expects the logsumexp.
 _WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
-
-
 _FROZEN = torch.ops.aten._native_batch_norm_legit_no_training.default
 
 
@@ -43,18 +41,6 @@ def _frozen_batch_norm(
 ) -> Any:
     """Returns the statistics that devices save, too; the rule, like the CPU, saves none."""
     return native_batch_norm_helper(x, weight, bias, mean, var, False, momentum, eps, False)[:3]
-
-
-def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: complex) -> torch.Tensor:
-    """Promotes its operands, as eager does."""
-    return torch.where(x <= threshold, 0, grad.to(torch.result_type(grad, x)))
-
-
-# PyTorch's decompositions, and with them its shape inference, are wrong.
-MENDED: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten.threshold_backward.default: _threshold_backward,
-    **MARGIN_DECOMPOSITIONS,
-}
 
 
 @functools.cache

@@ -14,9 +14,10 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend import options, pipeline
 from xla_dynamo.backend.decompositions.table import traced_decompositions
 from xla_dynamo.backend.graph import fx
-from xla_dynamo.backend.lowering import Lowered, unsupported
+from xla_dynamo.backend.lowering import unsupported
+from xla_dynamo.backend.lowering.lower import Lowered
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.errors import UnsupportedOp
 
 from .launch import lower
@@ -29,7 +30,7 @@ def lower_exported(exported: ExportedProgram) -> Lowered:
         UnsupportedOp: an op cannot be lowered, or its shape depends on data.
     """
     chosen = options.parse(None, None)
-    target = target_of(chosen, chosen.platform or pjrt.default_platform())
+    target = target_of(chosen, chosen.platform or default_platform())
     graph = fx.copy(exported.run_decompositions(dict(traced_decompositions())).graph)
     _check_sizes(graph)
     context = Context("exported program", WayIn.EXPORT, target)

@@ -18,12 +18,13 @@ from torch.fx import Graph, Node
 from xla_dynamo import interrupts
 from xla_dynamo.backend import metrics, pipeline
 from xla_dynamo.backend.graph import edit, fx
-from xla_dynamo.backend.lowering import Lowered, lower_graph
 from xla_dynamo.backend.lowering import dtypes as dtype_table
+from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import buffers, cache, pjrt, resident
+from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
@@ -51,7 +52,7 @@ class Request:
 
     def context(self, platform: str | None = None) -> Context:
         """What passes are told; default platform: the one that the options or the process name."""
-        platform = platform or self.options.platform or pjrt.default_platform()
+        platform = platform or self.options.platform or default_platform()
         return Context(self.name, self.way_in, target_of(self.options, platform))
 
 
@@ -65,7 +66,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
     nodes = (*placeholders, *(r for r in fx.results(graph) if isinstance(r, Node)))
     home = resident.device_of(node.meta.get("val") for node in nodes)
     if home is None:
-        device = pjrt.device(request.options.platform or pjrt.default_platform())
+        device = pjrt.device(request.options.platform or default_platform())
         strided = request.visible
     else:
         device = resident.RESIDENCIES[home.type].device(home)

@@ -8,7 +8,6 @@ Dynamo) and runtime.pjrt (DLPack). A release of PyTorch that renames something i
 - torch._prims_common: the order in memory that eager's kernels give to results
 - torch._C._nn: functions that torch.nn.functional calls, as Dynamo's graphs name them
 - torch._dispatch, torch.utils._python_dispatch: what takes part in the dispatch of an op
-- torch._inductor.inductor_prims: defines prims.fma
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch._inductor.inductor_prims
 from torch._decomp import core_aten_decompositions as core_aten_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper as native_batch_norm_helper
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
@@ -36,5 +34,3 @@ reduction_number = _reduction.get_enum
 old_reduction_number = _reduction.legacy_get_enum
 nn_functions: Any = torch._C._nn  # type: ignore[attr-defined]
 no_modes = _disable_current_modes
-# a * b + c, as Dynamo traces add_(other, alpha=...); torch 2.9 has none.
-FMA: tuple[Any, ...] = (torch.ops.prims.fma.default,) if hasattr(torch.ops.prims, "fma") else ()

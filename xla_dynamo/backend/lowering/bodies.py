@@ -26,7 +26,7 @@ from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
 from . import dtypes, operands
-from .registry import RULES, Refusal, Target, Unsupported, lowering_for
+from .registry import Refusal, Target, Unsupported, lowering_for, rule_of
 
 # The one location in a body's text: the linker puts the user's line of each call in its place.
 UNKNOWN_LOCATION = "#loc = loc(unknown)"
@@ -81,7 +81,8 @@ def is_op(node: Node) -> bool:
 
 def has_rule(node: Node) -> bool:
     """Whether a JAX rule lowers this op, if not all its arguments."""
-    return op_of(node) in RULES and RULES[op_of(node)].random == (node.target is random_call)
+    rule = rule_of(op_of(node))
+    return rule is not None and rule.random == (node.target is random_call)
 
 
 def output_values(node: Node) -> list[Any]:
@@ -169,7 +170,7 @@ def _as_function(
     """The rule as a function of the tensor operands only, with outputs as `values` say."""
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
-    rule = _keyed if node.target is random_call else RULES[node.target].function
+    rule = _keyed if node.target is random_call else _function_of(node.target)
 
     def function(*tensors: jax.Array) -> list[jax.Array]:
         filled = list(leaves)
@@ -186,7 +187,13 @@ def _as_function(
 def _keyed(op: Any, index: int, key: jax.Array, *args: Any, **kwargs: Any) -> Any:
     """A random rule with the key of this op: the graph's key and the op's index in the graph."""
     own = jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), index)
-    return RULES[op].function(jax.random.key_data(own), *args, **kwargs)
+    return _function_of(op)(jax.random.key_data(own), *args, **kwargs)
+
+
+def _function_of(op: Any) -> Callable[..., Any]:
+    rule = rule_of(op)
+    assert rule is not None
+    return rule.function
 
 
 def _as_declared(array: Any, value: torch.Tensor) -> jax.Array:

@@ -128,16 +128,22 @@ class Rule:
     random: bool = False
 
 
-RULES: dict[Any, Rule] = {}
+RULES: dict[Any, Rule] = {}  # by op, or by the name of an op that PyTorch defines later
 
 
 def draws(op: Any) -> bool:
     """Whether `op` has a rule that takes a PRNG key."""
-    return op in RULES and RULES[op].random
+    rule = rule_of(op)
+    return rule is not None and rule.random
+
+
+def rule_of(op: Any) -> Rule | None:
+    """The rule of an OpOverload, if it has one."""
+    return RULES.get(op) or RULES.get(str(op))
 
 
 def lower(*ops: Any, random: bool = False) -> Callable[[Function], Function]:
-    """Register the decorated function as the lowering of each of `ops` (OpOverloads)."""
+    """Register the decorated function as the lowering of each of `ops` (OpOverloads, or names)."""
 
     def register(function: Function) -> Function:
         for op in ops:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.options import Options
 
 

@@ -14,7 +14,6 @@ jax.jit, here over an executable that we compiled
 from __future__ import annotations
 
 import functools
-import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,23 +29,12 @@ from jax._src.lib import xla_client as xc
 
 from xla_dynamo import versions
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer
-from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
 Device = Any
 Array = Any
 
 _TORCH_DEVICE_TYPE = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "rocm": "cuda"}
-
-
-def default_platform() -> str:
-    """The platform that programs run on: the configured one, else an accelerator, else "cpu"."""
-    chosen = config().platform or jax.config.jax_platforms or os.environ.get("JAX_PLATFORMS")
-    if chosen:
-        return chosen.split(",")[0]
-    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
-        return "tpu"
-    return "cuda" if os.path.exists("/dev/nvidia0") and _has_cuda_plugin() else "cpu"
 
 
 @functools.cache
@@ -326,9 +314,3 @@ _VIEWED = {
     torch.float8_e4m3fn: (torch.int8, jax.numpy.float8_e4m3fn.dtype),
     torch.float8_e5m2: (torch.int8, jax.numpy.float8_e5m2.dtype),
 }
-
-
-def _has_cuda_plugin() -> bool:
-    import importlib.util
-
-    return any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13))

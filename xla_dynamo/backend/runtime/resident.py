@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import pjrt
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.runtime import pjrt
+else:
+    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
 
 
 @dataclass(frozen=True)

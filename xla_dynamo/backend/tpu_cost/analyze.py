@@ -13,7 +13,8 @@ from xla_dynamo.backend.capture import aot
 from xla_dynamo.backend.decompositions.table import traced_decompositions
 from xla_dynamo.backend.executable.launch import lower
 from xla_dynamo.backend.graph import edit, fx
-from xla_dynamo.backend.lowering import Lowered, unsupported
+from xla_dynamo.backend.lowering import unsupported
+from xla_dynamo.backend.lowering.lower import Lowered
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import pjrt, topology
 

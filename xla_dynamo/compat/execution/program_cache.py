@@ -10,24 +10,32 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend.executable import device_launch
 from xla_dynamo.backend.graph import error_origin
-from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics, shape_inference
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import functionalization
 from xla_dynamo.compat.values.trie import State
 from xla_dynamo.compat.values.values import Array
+from xla_dynamo.lazily import lazily
 
-from . import recompile_reason, trace_to_fx
+if TYPE_CHECKING:
+    from xla_dynamo.backend.executable import device_launch
+    from xla_dynamo.backend.runtime import pjrt
+    from xla_dynamo.compat.execution import recompile_reason, trace_to_fx
+else:
+    device_launch = lazily("xla_dynamo.backend.executable.device_launch", globals())
+    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    recompile_reason = lazily(f"{__package__}.recompile_reason", globals())
+    trace_to_fx = lazily(f"{__package__}.trace_to_fx", globals())
+
 
 Run = Callable[[list[Array]], Sequence[Array]]
 

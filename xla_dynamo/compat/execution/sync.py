@@ -10,22 +10,28 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
 from xla_dynamo.compat.values.values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
+from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings
 from .program_cache import Program, Run
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.runtime import pjrt
+else:
+    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
 
 
 def _references(values: list[Value]) -> list[int]:
@@ -158,7 +164,7 @@ def set_option(name: str, value: Any) -> None:
 def device_of(trace: Trace) -> Any:
     """The PJRT device of a trace."""
     forks.use()
-    return pjrt.device(pjrt.default_platform(), trace.device.index, asynchronous=True)
+    return pjrt.device(default_platform(), trace.device.index, asynchronous=True)
 
 
 def upload(trace: Trace, host: torch.Tensor, like: Meta | None = None) -> Value:

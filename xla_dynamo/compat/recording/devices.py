@@ -8,11 +8,18 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime.platforms import default_platform
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.runtime import pjrt
+else:
+    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+
 
 Named = torch.device | str | int
 
@@ -28,7 +35,7 @@ def count() -> int:
     Raises:
         DeviceUnavailable: the platform cannot be initialised here.
     """
-    return pjrt.device_count(pjrt.default_platform(), asynchronous=True)
+    return pjrt.device_count(default_platform(), asynchronous=True)
 
 
 def devices() -> list[torch.device]:
@@ -38,13 +45,13 @@ def devices() -> list[torch.device]:
 
 def hardware() -> str:
     """The kind of hardware: "CPU", "TPU", "CUDA", ..."""
-    platform = pjrt.default_platform()
+    platform = default_platform()
     return _HARDWARE.get(platform, platform.upper())
 
 
 def client_device(device: Named | None = None) -> Any:
     """The PJRT device behind a lazy device."""
-    return pjrt.device(pjrt.default_platform(), index_of(device), asynchronous=True)
+    return pjrt.device(default_platform(), index_of(device), asynchronous=True)
 
 
 def default() -> torch.device:

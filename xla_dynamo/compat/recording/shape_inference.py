@@ -20,7 +20,7 @@ from xla_dynamo import interrupts
 from xla_dynamo.backend.decompositions import eager_layout
 from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED, tells_on_zeros
 from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
-from xla_dynamo.backend.decompositions.table import MENDED
+from xla_dynamo.backend.decompositions.mended import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.values import storage
@@ -41,10 +41,14 @@ _known: Bounded[Any, Any] = Bounded(_KEPT)
 _fakes: Bounded[Meta, torch.Tensor] = Bounded(_KEPT)
 # Threads on different devices share the fakes, and PyTorch's mode is for one thread at a time.
 lock = fork_safe(threading.RLock())
-mode = FakeTensorMode(allow_non_fake_inputs=True)
-
-
 _log = logging.getLogger(FAKE_TENSOR_LOG)
+
+
+@functools.cache
+def _mode() -> FakeTensorMode:
+    """PyTorch's mode, made when it is needed: it imports Dynamo."""
+    with interrupts.deferred():
+        return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 @contextlib.contextmanager
@@ -61,7 +65,7 @@ def fake(of: Meta) -> torch.Tensor:
     """The fake CPU tensor of a meta: one for all its uses."""
     found = _fakes.get(of)
     if found is None:
-        with lock, interrupts.deferred(), mode:
+        with lock, interrupts.deferred(), _mode():
             found = _fakes[of] = torch.empty_strided(of.shape, of.layout, dtype=of.dtype)
     return found
 
@@ -102,7 +106,7 @@ def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     try:
         result = view = _as_view(op, args, kwargs)
         if view is None:
-            with _quietly(), mode:
+            with _quietly(), _mode():
                 result = function(*fake_args, **fake_kwargs)
                 result = eager_layout.with_eager_strides(op.func, fake_args, result)
         _refuse_dtypes(op, args, kwargs)

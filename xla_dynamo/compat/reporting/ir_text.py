@@ -8,20 +8,31 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
-from xla_dynamo.backend import options, pipeline
-from xla_dynamo.backend.executable import launch
-from xla_dynamo.backend.lowering import Lowered
+from xla_dynamo.backend import options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.execution import sync, trace_to_fx
+from xla_dynamo.compat.execution import sync
 from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values.values import Ref, value_of
+from xla_dynamo.lazily import lazily
 
 from .ir import IrNode, ir_debug, nodes, print_dot, print_nodes, shape, shapes
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend import pipeline
+    from xla_dynamo.backend.executable import launch
+    from xla_dynamo.backend.lowering.lower import Lowered
+    from xla_dynamo.backend.runtime import pjrt
+    from xla_dynamo.compat.execution import trace_to_fx
+else:
+    pipeline = lazily("xla_dynamo.backend.pipeline", globals())
+    launch = lazily("xla_dynamo.backend.executable.launch", globals())
+    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    trace_to_fx = lazily("xla_dynamo.compat.execution.trace_to_fx", globals())
 
 
 def text(tensors: Sequence[torch.Tensor]) -> str:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from xla_dynamo.compat.device import step_barrier
-from xla_dynamo.compat.execution import recompile_reason, settings, sync
+from xla_dynamo.compat.execution import settings, sync
 from xla_dynamo.compat.recording import devices, pending
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    from xla_dynamo.compat.execution import recompile_reason
+else:
+    recompile_reason = lazily("xla_dynamo.compat.execution.recompile_reason", globals())
 
 
 def compile(

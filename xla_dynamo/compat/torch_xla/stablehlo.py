@@ -11,13 +11,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
 
-from xla_dynamo.backend.executable.exported import lower_exported
-from xla_dynamo.backend.lowering import linker
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.executable import exported
+    from xla_dynamo.backend.lowering import linker
+else:
+    exported = lazily("xla_dynamo.backend.executable.exported", globals())
+    linker = lazily("xla_dynamo.backend.lowering.linker", globals())
+
 
 _METHOD = "forward"
 _PROGRAM = "program.pt2"
@@ -40,10 +47,10 @@ class StableHLOExportOptions:
 class StableHLOGraphModule:
     """A program with its weights."""
 
-    def __init__(self, exported: ExportedProgram) -> None:
-        self._exported = exported
-        self._module = lower_exported(exported).module
-        self._call = torch.compile(exported.module(), backend="xla")
+    def __init__(self, program: ExportedProgram) -> None:
+        self._exported = program
+        self._module = exported.lower_exported(program).module
+        self._call = torch.compile(program.module(), backend="xla")
 
     def __call__(self, *args: Any) -> Any:
         """The program's results on the xla platform; tensors come back where the inputs are."""

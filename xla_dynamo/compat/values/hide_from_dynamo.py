@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from types import CodeType, ModuleType
 
+from xla_dynamo.lazily import Waiting
+
 from .torch_private import hide
 
 _HERE = __name__.rpartition(".values.")[0]
@@ -20,7 +22,7 @@ _OF_SCRIPTS = f"{_HERE}.torch_xla"  # and torch_xla_py
 
 
 def hide_kernels() -> None:
-    """Let Dynamo skip the frames of all modules of compat that are loaded."""
+    """Let Dynamo skip the frames of all modules of compat that are loaded, and what they call."""
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{_HERE}.") and not name.startswith(_OF_SCRIPTS):
             for code in _codes_of(module):
@@ -29,7 +31,7 @@ def hide_kernels() -> None:
 
 def _codes_of(module: ModuleType) -> Iterator[CodeType]:
     """The code of functions that a module defines, and of those within them."""
-    members = list(vars(module).values())
+    members = [member for member in vars(module).values() if not isinstance(member, Waiting)]
     members += [m for each in members if inspect.isclass(each) for m in vars(each).values()]
     for member in members:
         code = getattr(inspect.unwrap(getattr(member, "__func__", member)), "__code__", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._inductor.inductor_prims  # defines prims.fma
 
 from tests.like_eager.rules import check, run
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._dynamo.testing import EagerAndRecordGraphs
 
 from tests.like_eager.compiled import assert_like_eager
-from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.passes.dynamo.fuse_addcdiv import fuse_addcdiv
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
-from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.ops import recurrent
 from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.passes.dynamo import rnn_layers

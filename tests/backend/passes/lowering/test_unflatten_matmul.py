@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from xla_dynamo.backend.lowering import Target
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.passes.lowering.unflatten_matmul import unflatten_matmul
 

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import torch
 from jax import Array, lax
 
-from xla_dynamo.backend.graph.torch_private import FMA
 from xla_dynamo.backend.lowering.dtypes import to_numpy
 from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
@@ -28,7 +27,7 @@ def convert_element_type(x: Array, dtype: torch.dtype) -> Array:
     return cast(x, to_numpy(dtype))
 
 
-@lower(*FMA)
+@lower("prims.fma.default")  # defined by torch._inductor, which Dynamo imports
 def fma(a: Array, b: Array, c: Array) -> Array:
     """Dynamo's add_(other, alpha=...): the product is not rounded to 16 bits."""
     return compute(lambda a, b, c: a * b + c, a, b, c)

@@ -17,7 +17,6 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph.fx import calls, is_inexact
-from xla_dynamo.backend.graph.torch_private import FMA
 from xla_dynamo.backend.passes.contract import Context
 
 _PRODUCTS: dict[object, Any] = {torch.div: torch.addcdiv, torch.mul: torch.addcmul}
@@ -26,7 +25,7 @@ _PRODUCTS: dict[object, Any] = {torch.div: torch.addcdiv, torch.mul: torch.addcm
 def fuse_addcdiv(graph: Graph, context: Context) -> bool:
     """Rewrite Dynamo's graph in place."""
     positions = _by_source_position(graph)
-    found = [node for node in calls(graph) if node.target in FMA]
+    found = [node for node in calls(graph) if str(node.target) == "prims.fma.default"]
     changed = sum(map(_restore_in_place, found))
     for nodes in positions.values():
         triples = [nodes[i : i + 3] for i in range(0, len(nodes), 3)]

@@ -16,7 +16,7 @@ from xla_dynamo.backend.capture.aot import GraphInfo
 from xla_dynamo.backend.executable.by_shape import make_program
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime.platforms import default_platform
 
 Run = Callable[..., Any]
 
@@ -42,7 +42,7 @@ def _is_lowered(module: torch.fx.GraphModule) -> bool:
 
 def _program(module: torch.fx.GraphModule) -> Run:
     chosen = options.parse(None, None)
-    target = target_of(chosen, pjrt.default_platform())
+    target = target_of(chosen, default_platform())
     pipeline.run(Stage.JOINT, module, Context("openxla graph", WayIn.BRIDGE, target))
     names = tuple(node.name for node in fx.placeholders(module.graph))
     results = len(fx.results(module.graph))

@@ -14,12 +14,16 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any
-
-import jax
+from typing import TYPE_CHECKING, Any
 
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.errors import XlaDynamoError
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    import jax
+else:
+    jax = lazily("jax", globals())
 
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "0.0.0.0")
 _lock = threading.Lock()
@@ -152,7 +156,7 @@ def stop_trace() -> None:
 class Trace:
     """A region that profiles show by name: `with Trace("forward"):`; kwargs are shown with it."""
 
-    _annotation: Callable[..., Any] = jax.profiler.TraceAnnotation
+    _annotation = "TraceAnnotation"  # of jax.profiler
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self.name = name
@@ -161,7 +165,7 @@ class Trace:
 
     def __enter__(self) -> Trace:
         if _tracing or _ports:
-            self._region = self._annotation(self.name, **self._details)
+            self._region = getattr(jax.profiler, self._annotation)(self.name, **self._details)
             self._region.__enter__()
         return self
 
@@ -174,7 +178,7 @@ class Trace:
 class StepTrace(Trace):
     """A region that is a training step: it ends with a barrier. `StepTrace("step", step_num=3)`."""
 
-    _annotation = jax.profiler.StepTraceAnnotation
+    _annotation = "StepTraceAnnotation"
 
     def __enter__(self) -> Trace:
         set_tracer_marked_step(True)

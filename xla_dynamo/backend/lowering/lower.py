@@ -1,0 +1,78 @@
+"""Lower a graph: torch-mlir takes the ops that it lowers right, JAX rules the others.
+
+An op goes to torch-mlir where `native` lists it, else to the rule in `rules/` that carries its
+name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch.fx import Graph, Node
+
+from . import importer, linker
+from .bodies import Body, body_of, has_rule, is_op
+from .native import is_native
+from .registry import Refusal, Target
+from .source import Location, location_of
+from .unsupported import error_of
+
+_PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Lowered:
+    """A linked StableHLO module, and the stages before it as text."""
+
+    module: Any
+    torch_dialect: str
+
+    def canonical(self) -> str:
+        """The module as text without locations: the same program at another line is the same."""
+        return linker.text(self.module, locations=False)
+
+    @property
+    def stablehlo(self) -> str:
+        return linker.text(self.module)
+
+
+def lower_graph(
+    graph: Graph,
+    target: Target,
+    *,
+    aliases: Mapping[int, int] = MappingProxyType({}),
+    keep_text: bool = False,
+    native: bool = True,
+) -> Lowered:
+    """Lower `graph`: placeholders and results are tensors with static shapes in meta["val"].
+
+    `aliases` maps a placeholder's position to that of the result that replaces it and may take over
+    its memory. With `native=False`, ops that have a rule do not go to torch-mlir.
+
+    Raises:
+        UnsupportedOp: a node has no lowering.
+        CompileError: torch-mlir or the linker refused the graph.
+    """
+    calls: dict[Node, str] = {}
+    bodies: dict[str, tuple[Body, Location]] = {}
+    names: dict[tuple[Body, Location], str] = {}
+    for node in graph.nodes:
+        if not is_op(node):
+            continue
+        if is_native(node) and (native or not has_rule(node)):
+            continue
+        location = location_of(node)
+        body = body_of(node, target)
+        if isinstance(body, Refusal):
+            raise error_of(node, body)
+        called = body, location
+        name = names.setdefault(called, f"{called[0].name}.{len(names)}")
+        calls[node], bodies[name] = name, called
+    module = importer.import_graph(graph, calls)
+    torch_dialect = importer.text(module) if keep_text else ""
+    artifact = importer.to_stablehlo(module, linker.stablehlo_version())
+    linked = linker.link(artifact, bodies, _PRECISION[target.matmul_precision], aliases)
+    return Lowered(linked, torch_dialect)

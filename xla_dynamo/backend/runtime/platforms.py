@@ -1,0 +1,30 @@
+"""Which PJRT platform programs run on where none is named; without a need for jax."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import sys
+
+from xla_dynamo.config import config
+
+
+def default_platform() -> str:
+    """The platform that programs run on: the configured one, else an accelerator, else "cpu"."""
+    chosen = config().platform or _of_jax()
+    if chosen:
+        return chosen.split(",")[0]
+    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
+        return "tpu"
+    return "cuda" if os.path.exists("/dev/nvidia0") and _has_cuda_plugin() else "cpu"
+
+
+def _of_jax() -> str | None:
+    """The platforms that the user has told JAX to use, if any: "tpu,cpu"."""
+    config_of_jax = getattr(sys.modules.get("jax"), "config", None)
+    return getattr(config_of_jax, "jax_platforms", None) or os.environ.get("JAX_PLATFORMS")
+
+
+def _has_cuda_plugin() -> bool:
+    return any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13))
