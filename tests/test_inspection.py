@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import xla_dynamo
+from tests import programs
 from xla_dynamo.config import config
 
 PROGRAM = """
@@ -120,12 +121,12 @@ def test_torch_logs_shows_compiles(program: Path) -> None:
 def test_second_process_loads_from_disk(program: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     environment = {"XLA_DYNAMO_CACHE_DIR": str(folder)}
-    assert "from disk: False" in run(program, **environment).stdout
-    assert "from disk: True" in run(program, **environment).stdout
+    assert "from disk: False" in programs.run(str(program), **environment)
+    assert "from disk: True" in programs.run(str(program), **environment)
     # The same program from another file and line is the same executable.
     moved = tmp_path / "moved.py"
     moved.write_text("\n\n" + program.read_text())
-    assert "from disk: True" in run(moved, **environment).stdout
+    assert "from disk: True" in programs.run(str(moved), **environment)
 
 
 @pytest.fixture

@@ -63,6 +63,13 @@ def _i1e(x: Array) -> Array:
     return plus_zero(lax.bessel_i1e(x))
 
 
+def _entr(x: Array) -> Array:
+    """-x * log(x); jax's is other than eager's at the corners."""
+    safe = jnp.where(x > 0, x, jnp.ones((), x.dtype))
+    value = jnp.where(x > 0, -x * jnp.log(safe), jnp.where(x == 0, 0.0, -jnp.inf))
+    return jnp.where(jnp.isnan(x), x, value)
+
+
 def _spherical_bessel_j0(x: Array) -> Array:
     return jnp.where(jnp.isinf(x), 0.0, jnp.where(x == 0, 1.0, jnp.sin(x) / x))
 
@@ -95,7 +102,7 @@ _UNARY: dict[Any, Callable[[Array], Array]] = {
     aten.special_ndtri.default: special.ndtri,
     aten.special_ndtr.default: special.ndtr,
     aten.special_log_ndtr.default: special.log_ndtr,
-    aten.special_entr.default: lambda x: plus_zero(special.entr(x)),
+    aten.special_entr.default: _entr,
     aten.special_spherical_bessel_j0.default: _spherical_bessel_j0,
 }
 
