@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.runtime import resident
-from xla_dynamo.compat.execution import dispatch, predicates, sync  # noqa: F401  (reads fills HANDLERS)
+from xla_dynamo.compat.execution import dispatch, factories_like, predicates, sync  # noqa: F401  (fill HANDLERS)
 from xla_dynamo.compat.kernels import inplace
 from xla_dynamo.compat.kernels.as_strided import register_as_strided
 from xla_dynamo.compat.kernels.composites import register_composites

@@ -18,7 +18,7 @@ from xla_dynamo.compat.values import describe, storage
 from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
 from xla_dynamo.compat.values.op_table import OPS, Op, handles, op_of
 from xla_dynamo.compat.values.source_location import Location, user_location
-from xla_dynamo.compat.values.values import Leaf, Value, leaf, meta, restrided
+from xla_dynamo.compat.values.values import Leaf, leaf, restrided
 
 from . import dynamic_shapes, sync
 
@@ -219,17 +219,3 @@ def _nansum(op: Op, args: Any, kwargs: Any) -> Any:
     if len(args) > 1 and not args[1]:
         args = (args[0], None, *args[2:])
     return record(op, args, kwargs)
-
-
-@handles(aten.empty_like.default)
-def _empty_like(op: Op, args: Any, kwargs: Any) -> Any:
-    source: Value = args[0].value
-    made = shape_inference.like(source.meta, kwargs.get("dtype"), kwargs.get("memory_format"))
-    return leaf(Value(made, source.home))
-
-
-@handles(aten.new_empty.default, aten.new_empty_strided.default)
-def _new_empty(op: Op, args: Any, kwargs: Any) -> Any:
-    source: Value = args[0].value
-    dtype = kwargs.get("dtype") or source.meta.dtype
-    return leaf(Value(meta(torch.Size(args[1]), dtype, *args[2:3]), source.home))
