@@ -75,23 +75,46 @@ def gradient_accumulation(
     train_step: Callable[..., Any],
     iterable_tensors: Sequence[torch.Tensor],
     model: torch.nn.Module,
-    *carried_tensors: torch.Tensor,
-) -> Any:
+    carried_tensors: Sequence[torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, ...]:
     """train_step of each slice along dimension 0 of `iterable_tensors`, with backward.
 
-    train_step(*slices, *carried) gives the loss, or (loss, *carried).
+    train_step(*slices, *carried) gives the loss, or (loss, *carried) if anything is carried. The
+    gradients of the model's parameters grow by the mean of the slices' gradients.
 
     Returns:
-        The sum of the losses, or (sum, *carried) if anything is carried.
+        The mean of the losses, then what is carried.
+
+    Raises:
+        ValueError: `iterable_tensors` are none, empty, of several lengths or no tensors.
+        RuntimeError: train_step changes a carried tensor in place.
     """
-    total: Any = 0.0
-    carried: tuple[Any, ...] = carried_tensors
+    steps = _length(iterable_tensors)
+    carried = tuple(carried_tensors or ())
+    mean: Any = 0.0
     for slices in zip(*iterable_tensors, strict=True):
+        versions = [tensor._version for tensor in carried]
         loss, *rest = _as_tuple(train_step(*slices, *carried))
-        carried = tuple(rest) if carried else ()
+        if versions != [tensor._version for tensor in carried]:
+            raise RuntimeError("train_step changes a carried tensor in place: return a new one")
+        loss = loss / steps
         loss.backward()
-        total = total + loss.detach()
-    return (total, *carried) if carried else total
+        mean, carried = mean + loss.detach(), tuple(rest) if carried else ()
+    return (mean, *carried)
+
+
+def _length(tensors: Sequence[torch.Tensor]) -> int:
+    """The length of dimension 0, which must be one and the same."""
+    if not tensors:
+        raise ValueError("iterable_tensors cannot be empty")
+    for i, tensor in enumerate(tensors):
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"Element {i} of iterable_tensors is not a tensor")
+        if tensor.numel() == 0:
+            raise ValueError(f"Element {i} of iterable_tensors is empty")
+        if len(tensor) != len(tensors[0]):
+            raise ValueError(f"Element {i} of iterable_tensors has inconsistent first dimension")
+    return len(tensors[0])
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:

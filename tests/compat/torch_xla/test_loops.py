@@ -1,0 +1,68 @@
+"""torch_xla.experimental.gradient_accumulation, as torch_xla 2.9 has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from xla_dynamo.compat.torch_xla.experimental._loops import gradient_accumulation
+
+XLA = torch.device("xla:0")
+
+
+def model_of_ones() -> nn.Module:
+    model = nn.Linear(3, 1, bias=False)
+    nn.init.ones_(model.weight)
+    return model.to(XLA)
+
+
+def test_losses_and_gradients_are_means() -> None:
+    model = model_of_ones()
+    (loss,) = gradient_accumulation(
+        lambda x: model(x).sum(), (torch.ones(4, 3, device=XLA),), model
+    )
+    assert loss.item() == 3.0
+    assert model.weight.grad.tolist() == [[1.0, 1.0, 1.0]]
+    # What was there is added to.
+    gradient_accumulation(lambda x: model(x).sum(), (torch.ones(4, 3, device=XLA),), model)
+    assert model.weight.grad.tolist() == [[2.0, 2.0, 2.0]]
+
+
+def test_what_is_carried_goes_from_step_to_step() -> None:
+    model = model_of_ones()
+
+    def step(x: Tensor, y: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        return (model(x) - y).sum(), count + 10
+
+    x, y = torch.ones(5, 2, 3, device=XLA), torch.zeros(5, 2, 1, device=XLA)
+    loss, count = gradient_accumulation(step, (x, y), model, (torch.tensor(10.0, device=XLA),))
+    assert (loss.item(), count.item()) == (6.0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ((), "cannot be empty"),
+        ((torch.ones(2, 3), [1, 2]), "Element 1 of iterable_tensors is not a tensor"),
+        ((torch.ones(0, 3),), "Element 0 of iterable_tensors is empty"),
+        ((torch.ones(2, 3), torch.ones(3, 3)), "Element 1 .* inconsistent first dimension"),
+    ],
+)
+def test_bad_inputs_are_named(tensors: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gradient_accumulation(lambda *x: x[0].sum(), tensors, model_of_ones())
+
+
+def test_a_carried_tensor_must_not_be_changed_in_place() -> None:
+    model = model_of_ones()
+
+    def step(x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        count += 1
+        return model(x).sum(), count
+
+    carried = (torch.tensor(0.0, device=XLA),)
+    with pytest.raises(RuntimeError, match="changes a carried tensor in place"):
+        gradient_accumulation(step, (torch.ones(4, 3, device=XLA),), model, carried)
