@@ -140,9 +140,12 @@ def test_collectives_of_one_replica():
     x = torch.arange(4.0, device=XLA)
     reduced = xm.all_reduce(xm.REDUCE_SUM, x, scale=0.5)
     assert reduced is not x
-    assert reduced.tolist() == [0, 1, 2, 3]  # as in torch_xla, one replica scales nothing
-    listed = [x]
+    assert reduced.tolist() == [0, 0.5, 1, 1.5]  # as documented; torch_xla does not for one replica
+    assert xm.all_reduce(xm.REDUCE_SUM, x).tolist() == x.tolist() == [0, 1, 2, 3]
+    listed = [x.clone(), torch.ones((), device=XLA, requires_grad=True)]
     assert xm.all_reduce("sum", listed) is listed
+    assert xm.all_reduce("sum", listed, scale=0.5) is listed
+    assert [t.tolist() for t in listed] == [[0, 0.5, 1, 1.5], 0.5]
     assert xm.all_gather(x).tolist() == x.tolist()
     output = torch.zeros(4, device=XLA)
     assert xm.all_gather(x, output=output) is output

@@ -49,13 +49,20 @@ def all_reduce(
     cctx: Any = None,
     pin_layout: bool = True,
 ) -> Tensors:
-    """A tensor gives a new equal tensor; a list comes back as it is. One replica: no scaling.
+    """The inputs times `scale`: a tensor gives a new one, a list is changed in place.
+
+    torch_xla's documentation has it so; torch_xla itself does not scale for one replica.
 
     Raises:
         ValueError: an unknown reduce_type.
     """
     _check_reduction(reduce_type)
-    return inputs.clone() if isinstance(inputs, torch.Tensor) else inputs
+    if isinstance(inputs, torch.Tensor):
+        return inputs.clone() if scale == 1.0 else inputs * scale
+    if scale != 1.0:
+        with torch.no_grad():
+            torch._foreach_mul_(inputs, scale)
+    return inputs
 
 
 def all_gather(

@@ -13,7 +13,7 @@ from . import _collectives
 def all_reduce(
     reduce_type: str, value: torch.Tensor, scale: float = 1.0, groups: Any = None
 ) -> torch.Tensor:
-    """The reduction over the replicas: a new equal tensor, through which gradients flow."""
+    """The reduction over the replicas: `value` times `scale`, through which gradients flow."""
     reduced = _collectives.all_reduce(reduce_type, value, scale, groups)
     assert isinstance(reduced, torch.Tensor)
     return reduced
