@@ -20,7 +20,7 @@ import torch
 from xla_dynamo.compat.kernels import inplace
 from xla_dynamo.compat.recording import devices, pending, seeds
 
-from . import torch_xla_module
+from . import module_conversion, torch_xla_module
 
 # Functions that name the devices of a form of optimizers, and the modules that have them: foreach
 # takes a dozen recorded ops, not a dozen a parameter; capturable counts steps on the device.
@@ -57,6 +57,7 @@ def install() -> None:
     _views_in_inference_mode()
     _no_host_addresses()
     _load_to_device()
+    _replace(torch.nn.Module, "_apply", module_conversion.apply)
     _default_platform()
 
 

@@ -7,7 +7,8 @@ dispatch on 2.9 and 2.15 too (by a prototype of the device).
 
 - functionalization: torch._is_functional_tensor and the like, torch._C._functionalization
 - dispatch: torch._C.DispatchKey, DispatchKeySet, their guards and sets of the calling thread
-- tensors: Tensor._make_wrapper_subclass, torch._C._disabled_torch_function_impl, _is_alias_of
+- tensors: Tensor._make_wrapper_subclass, torch._C._disabled_torch_function_impl, _is_alias_of,
+  torch._C._swap_tensor_impl
 - shape inference: torch._subclasses.FakeTensorMode and what it raises
 - Dynamo: torch._C._dynamo.eval_frame, the execution strategy of a code object
 - control flow: torch._higher_order_ops.scan; torch.prims: torch._prims.__all__
@@ -87,6 +88,10 @@ UNKNOWN_SHAPE = (
 )
 _SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"
+
+
+# One tensor object gets the other's contents: memory, device, dtype and autograd's data.
+swap_contents: Callable[[torch.Tensor, torch.Tensor], None] = torch._C._swap_tensor_impl  # type: ignore[attr-defined]
 
 
 def hide(code: CodeType) -> None:

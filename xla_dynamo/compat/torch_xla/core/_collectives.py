@@ -61,7 +61,8 @@ def all_reduce(
         return inputs.clone() if scale == 1.0 else inputs * scale
     if scale != 1.0:
         with torch.no_grad():
-            torch._foreach_mul_(inputs, scale)
+            for tensor in inputs:
+                tensor.mul_(scale)
     return inputs
 
 
