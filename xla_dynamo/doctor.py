@@ -5,6 +5,7 @@ Each way in runs a program in a process of its own, since a bad installation can
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import re
@@ -77,8 +78,8 @@ def try_tensors() -> str:
     import torch
 
     import xla_dynamo.compat
-    from xla_dynamo.compat.torch_xla.core import xla_model as xm
 
+    xm = importlib.import_module("torch_xla.core.xla_model")
     layer, x = torch.nn.Linear(8, 4), torch.ones(3, 8)
     want = layer(x).relu().sum().item()
     layer.to(xm.xla_device())
