@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportCallIssue=false, reportMissingImports=false
 """torch_xla.experimental.gradient_accumulation, as torch_xla 2.9 has it."""
 
 from __future__ import annotations
