@@ -62,16 +62,23 @@ def _judge(package: str) -> Finding | None:
 
 def _pairs() -> list[Finding]:
     """Versions that do not go together."""
-    jax, jaxlib, libtpu = installed("jax"), installed("jaxlib"), installed("libtpu")
+    jax, jaxlib = installed("jax"), installed("jaxlib")
     found = []
     if jax and jaxlib and _key(jax)[:3] != _key(jaxlib)[:3]:
         remedy = f"jax is {jax}: pip install 'jaxlib=={jax}'"
         found.append(Finding("jaxlib", remedy, False))
-    wanted = _libtpu_of_jax()
-    if libtpu and wanted and _key(libtpu)[: len(_key(wanted))] != _key(wanted):
+    wanted = other_libtpu_wanted()
+    if wanted is not None:
         remedy = f"jax {jax} goes with {wanted}: pip install 'jax[tpu]=={jax}'"
         found.append(Finding("libtpu", remedy, False))
     return found
+
+
+def other_libtpu_wanted() -> str | None:
+    """The libtpu that the installed jax goes with, such as "0.0.42", where there is another one."""
+    libtpu, wanted = installed("libtpu"), _libtpu_of_jax()
+    fits = not libtpu or not wanted or _key(libtpu)[: len(_key(wanted))] == _key(wanted)
+    return None if fits else wanted
 
 
 def _libtpu_of_jax() -> str | None:

@@ -38,7 +38,7 @@ def apart() -> Iterator[None]:
     JAX would initialise every plug-in that is installed, for the process and for the user's own
     JAX code, where a trace needs but a place for constants.
     """
-    with enable_x64(), jax.default_device(cpu_client(asynchronous=False).local_devices()[0]):
+    with _enable_x64(), jax.default_device(cpu_client(asynchronous=False).local_devices()[0]):
         yield
 
 
@@ -56,7 +56,7 @@ def _cpu_client(asynchronous: bool, devices: int | None) -> Any:
     return xla_client.make_cpu_client(asynchronous=asynchronous, num_devices=devices)
 
 
-def enable_x64() -> AbstractContextManager[None]:
+def _enable_x64() -> AbstractContextManager[None]:
     """Within it, JAX's 64-bit types keep their width."""
     if VERSION >= (0, 8):
         return jax.enable_x64(True)

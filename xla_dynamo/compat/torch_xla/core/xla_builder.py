@@ -12,7 +12,7 @@ import jax
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend.jax_adapter import enable_x64
+from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.compat.execution import sync
 from xla_dynamo.compat.values import values
 from xla_dynamo.errors import NotAvailable
@@ -44,7 +44,7 @@ def call_jax(
         return values.tensor(values.Value(meta, home, array=array))
 
     inputs = pytree.tree_map_only(torch.Tensor, into, (args, dict(kwargs or {})))
-    with enable_x64():
+    with apart():
         results = jax.jit(jax_func)(*inputs[0], **inputs[1])
     return pytree.tree_map_only(jax.Array, out, results)
 

@@ -6,16 +6,15 @@ A region costs nothing to speak of until a server or a trace was started.
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from xla_dynamo import versions
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.errors import XlaDynamoError
 from xla_dynamo.lazily import lazily
@@ -130,12 +129,11 @@ def _refuse_other_libtpu() -> None:
     """jaxlib and libtpu share a C struct of the profiler: another size of it ends the process."""
     if "libtpu" not in sys.modules:
         return
-    have, needs = metadata.version("libtpu"), metadata.requires("jax") or []
-    pins = [need.split(";")[0].strip() for need in needs if need.startswith("libtpu==")]
-    if pins and not any(fnmatch.fnmatchcase(f"libtpu=={have}", pin) for pin in pins):
+    wanted = versions.other_libtpu_wanted()
+    if wanted is not None:
         raise XlaDynamoError(
-            f"libtpu {have} is loaded, and jax {metadata.version('jax')} can profile with "
-            f"{pins[0]} only. pip install 'jax[tpu]' installs it."
+            f"libtpu {versions.installed('libtpu')} is loaded, and jax {versions.installed('jax')} "
+            f"can profile with libtpu=={wanted}.* only. pip install 'jax[tpu]' installs it."
         )
 
 
