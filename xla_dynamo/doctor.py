@@ -14,7 +14,8 @@ import sys
 
 from . import versions
 
-_WAYS = {"torch.compile": "try_compile", "xla tensors": "try_tensors"}
+# What is tried, in this order, and the function here that does it.
+_TRIED = {"device": "find_devices", "torch.compile": "try_compile", "xla tensors": "try_tensors"}
 _EXCEPTION = re.compile(r"(\w+\.)*[A-Z]\w+: ")  # how the last part of a traceback begins
 _PATIENCE = 300  # seconds; a TPU takes up to a minute to start
 
@@ -28,7 +29,7 @@ def main(cache: str) -> int:
     _row("plug-ins", ", ".join(_plugins()) or "none: XLA runs on the CPU")
     _row("cache", cache)
     problems = [f"{f.package} is {f.text}" for f in notes.values() if f.is_error]
-    for way, function in {"device": "find_devices", **_WAYS}.items():
+    for way, function in _TRIED.items():
         works, told = _try(function)
         _row(way, told)
         if not works:

@@ -130,3 +130,11 @@ def test_a_jaxlib_that_takes_no_programs_of_ours_is_named(
     module = jax.jit(lambda x: x).lower(1.0).compiler_ir("stablehlo")
     with pytest.raises(InstallationError, match=r"incompatible.*`python -m xla_dynamo doctor`"):
         pjrt.compile(module, device, [], [], {})
+
+
+def test_a_compiler_option_of_a_wrong_type_is_no_fault_of_the_installation(
+    device: pjrt.Device,
+) -> None:
+    module = jax.jit(lambda x: x).lower(1.0).compiler_ir("stablehlo")
+    with pytest.raises(CompileError, match="incompatible function arguments"):
+        pjrt.compile(module, device, [], [], {"xla_cpu_enable_fast_math": object()})

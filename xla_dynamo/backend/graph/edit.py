@@ -17,6 +17,9 @@ from torch.fx.node import map_arg
 
 from .fx import placeholders
 
+# Another tensor of the same values. What autograd saves is detached; from torch 2.15 on, an alias.
+IDENTITIES = frozenset({torch.ops.aten.alias.default, torch.ops.aten.detach.default})
+
 # Metadata that belongs to one node and is not inherited.
 _OWN = frozenset(
     {
@@ -75,9 +78,9 @@ def exchange_targets(graph: Graph, others: Mapping[object, Callable[..., Any]]) 
 
 
 def drop_detached(graph: Graph, node: Node) -> None:
-    """Use `node` in place of the detached copies of it that autograd saves (2.15: aliases)."""
+    """Use `node` in place of the detached copies of it that autograd saves."""
     for user in list(node.users):
-        if user.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+        if user.target in IDENTITIES:
             drop_detached(graph, user)
             substitute(user, node)
 

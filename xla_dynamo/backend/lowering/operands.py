@@ -84,7 +84,13 @@ _USUAL = {
 }
 
 # Scripts for torch_xla may multiply float32 by bfloat16; the result has the dtype of the first.
-_MIXED = "convolution index_add index_copy linear matmul mm mv native_group_norm native_layer_norm"
+_MIXED = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("convolution", "index_add", "index_copy", "linear", "matmul", "mm", "mv"),
+        *("native_group_norm", "native_layer_norm"),
+    )
+)
 
 
 # Ops that add a product to a summand, which may be smaller -> the summand, the product's shape.
@@ -128,7 +134,7 @@ def refusal(
         chosen = {args[at].dtype for at in positions if _has_tensor(args, at)}
         if len(chosen) < 2 and chosen <= dtypes:
             return None
-        if mixes_floats and name.removeprefix("aten::") in _MIXED.split() and chosen <= _FLOATS:
+        if mixes_floats and name in _MIXED and chosen <= _FLOATS:
             return None
         return error_of_zeros(op, args, kwargs) if chosen <= _COMMON else None
     if torch.Tag.pointwise not in getattr(op, "tags", ()):

@@ -2,12 +2,12 @@
 # (jaxlib ships no type information for its native module.)
 """Compile StableHLO modules to PJRT executables, and convert torch tensors and PJRT buffers.
 
-The only file that touches private modules of jax and jaxlib. Seen on jax/jaxlib 0.7.2 to 0.12.0;
-`jax_adapter` holds the differences. Private API met here: xla_bridge.get_backend,
-_jax.DeviceList, CompileOptions, compile_and_load, (de)serialize_executable,
-dlpack_managed_tensor_to_buffer, buffer_to_dlpack_managed_tensor, batched_device_put,
-batched_block_until_ready, and _jax.pjit with MeshExecutableFastpathData: the C++ call path of
-jax.jit, here over an executable that we compiled
+The only file that touches private modules of jax and jaxlib, but for `jax_adapter`, which makes CPU
+clients and knows the versions. Seen on jax/jaxlib 0.7.2 to 0.12.0. Private API met here:
+array.ArrayImpl, core.ShapedArray, tree_util, xla_bridge.get_backend, _jax.DeviceList,
+CompileOptions, compile_and_load, (de)serialize_executable, dlpack_managed_tensor_to_buffer,
+buffer_to_dlpack_managed_tensor, batched_device_put, batched_block_until_ready, and _jax.pjit with
+MeshExecutableFastpathData: the C++ call path of jax.jit, here over an executable that we compiled
 (200 arguments: 0.28 ms in and out against 0.59 ms for execute_sharded + disassemble).
 """
 
@@ -171,9 +171,13 @@ def compile(
         InstallationError: this jaxlib takes no programs in our form.
     """
     try:
+        options = _options(on, overrides)
+    except Exception as error:  # a user's compiler option of a wrong type
+        raise CompileError(f"XLA refused the program: {error}") from error
+    try:
         with module.context:
             loaded = on.client.compile_and_load(
-                computation(module), _jax.DeviceList((on,)), _options(on, overrides)
+                computation(module), _jax.DeviceList((on,)), options
             )
     except (TypeError, AttributeError) as error:
         raise versions.explain(f"jaxlib does not take programs as it did: {error}") from error
@@ -274,7 +278,8 @@ def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Te
         try:
             return [_torch_dlpack_in(_dlpack_out(array)) for array in arrays]
         except (BufferError, RuntimeError):  # float8 in jaxlib 0.7 or torch 2.9
-            pass
+            if on.platform != "cpu":
+                raise
     return [_from_numpy(np.array(array)) for array in arrays]
 
 

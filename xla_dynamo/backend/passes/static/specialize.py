@@ -22,7 +22,6 @@ from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 # Ops that leave values as they are, or only check what tracing has established.
-_IDENTITIES = frozenset({aten.alias.default, aten.detach.default})
 _CHECKS = frozenset(
     {
         aten._assert_async.msg,
@@ -150,7 +149,7 @@ def _argument(node: Node, argument: Any, is_runtime_int: bool, mode: FakeTensorM
 
 def _called(node: Node, mode: FakeTensorMode) -> Any:
     """What a call, whose arguments are known, becomes."""
-    if node.target in _IDENTITIES:
+    if node.target in edit.IDENTITIES:
         return node.args[0]
     if node.target in _CHECKS:
         return None
@@ -170,9 +169,9 @@ def _called(node: Node, mode: FakeTensorMode) -> Any:
 
 def drop_identities(graph: Graph) -> bool:
     """Drop identities and checks, in place."""
-    found = [n for n in fx.calls(graph) if n.target in _IDENTITIES or n.target in _CHECKS]
+    found = [n for n in fx.calls(graph) if n.target in edit.IDENTITIES or n.target in _CHECKS]
     for node in found:
-        if node.target in _IDENTITIES:
+        if node.target in edit.IDENTITIES:
             edit.substitute(node, node.args[0])  # type: ignore[arg-type]
         else:
             graph.erase_node(node)
