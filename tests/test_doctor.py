@@ -24,20 +24,24 @@ def test_a_good_installation_works_both_ways(capsys: pytest.CaptureFixture[str])
     assert (told["cache"], told["verdict"]) == ("off", "This installation works.")
 
 
-def test_a_device_that_is_not_there(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("XLA_DYNAMO_PLATFORM", "abacus", "abacus"),  # a device that is not there
+        # A process that dies is told by its last words.
+        ("XLA_FLAGS", "--no_such_flag=1", "Unknown flag in XLA_FLAGS: --no_such_flag=1"),
+    ],
+)
+def test_what_fails_is_the_verdict(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    told: str,
 ) -> None:
-    monkeypatch.setenv("XLA_DYNAMO_PLATFORM", "abacus")
+    monkeypatch.setenv(name, value)
     assert doctor.main("off") == 1
-    assert "abacus" in rows(capsys)["verdict"]
-
-
-def test_a_process_that_dies_is_told_by_its_last_words(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--no_such_flag=1")
-    assert doctor.main("off") == 1
-    assert "Unknown flag in XLA_FLAGS: --no_such_flag=1" in rows(capsys)["verdict"]
+    assert told in rows(capsys)["verdict"]
 
 
 def test_what_is_too_old_is_the_verdict_and_what_is_new_a_note(

@@ -11,7 +11,7 @@ Private API of torch, seen on 2.9 to 2.15: Module._apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,36 +19,41 @@ from torch import Tensor, nn
 
 from xla_dynamo.compat.values.torch_private import swap_contents
 
-_original = nn.Module._apply
+Apply = Callable[..., nn.Module]
 
 
-def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-    """`nn.Module._apply`, which `.to()`, `.float()`, `.cpu()` and their like call.
+def keeping_parameters(original: Apply) -> Apply:
+    """In the place of `nn.Module._apply`, which `.to()`, `.float()` and their like call.
 
     A graph that was recorded before cannot run backward after it: that is an error.
     """
-    if recurse:
-        for child in self.children():
-            child._apply(fn)
-    if not any(_is_of_xla(fn, param) for param in self._parameters.values() if param is not None):
-        return _original(self, fn, recurse=False)
-    for param in self._parameters.values():
-        if param is not None:
+
+    def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        params = [param for param in self._parameters.values() if param is not None]
+        if not _is_of_xla(fn, params):
+            return original(self, fn, recurse=False)
+        for param in params:
             _convert(param, fn)
-    for name, buffer in self._buffers.items():
-        if buffer is not None:
-            self._buffers[name] = fn(buffer)
-    return self
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    return apply
 
 
-def _is_of_xla(fn: Callable[[Tensor], Tensor], param: Tensor) -> bool:
-    """Whether the tensor is on an xla device, or goes there."""
-    if param.device.type == "xla":
+def _is_of_xla(fn: Callable[[Tensor], Tensor], params: Sequence[Tensor]) -> bool:
+    """Whether parameters are on an xla device, or go there, which one number can tell."""
+    if any(param.device.type == "xla" for param in params):
         return True
-    if param.device.type not in ("cpu", "meta"):
+    if not params or params[0].device.type not in ("cpu", "meta"):
         return False
     with torch.no_grad():
-        return fn(torch.empty((), dtype=param.dtype, device=param.device)).device.type == "xla"
+        probe = torch.empty((), dtype=params[0].dtype, device=params[0].device)
+        return fn(probe).device.type == "xla"
 
 
 def _convert(param: Any, fn: Callable[[Tensor], Tensor]) -> None:

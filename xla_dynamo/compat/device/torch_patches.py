@@ -57,7 +57,8 @@ def install() -> None:
     _views_in_inference_mode()
     _no_host_addresses()
     _load_to_device()
-    _replace(torch.nn.Module, "_apply", module_conversion.apply)
+    keeping = module_conversion.keeping_parameters(torch.nn.Module._apply)
+    _replace(torch.nn.Module, "_apply", keeping)
     _default_platform()
 
 

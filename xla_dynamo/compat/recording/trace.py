@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
 from xla_dynamo.compat.values.describe import two_devices
 from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
@@ -47,8 +48,6 @@ from xla_dynamo.compat.values.values import (
 
 from . import seeds, shape_inference
 from .revive_overwritten import without_failed
-
-_QUOTIENTS = frozenset({torch.ops.aten.div.Tensor, torch.ops.aten.div.Scalar})
 
 _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
@@ -199,7 +198,7 @@ class Trace:
     def _number(self, op: Op, number: Any) -> Any:
         token = FLOAT if type(number) is float else INT
         usual = number in (0, 1) and op.func in FILLS
-        if usual or (op.func in _QUOTIENTS and not -LARGE < number < LARGE):
+        if usual or (op.func in QUOTIENTS and not -LARGE < number < LARGE):
             return constant(number)
         self.scalars.append(number)
         return token
