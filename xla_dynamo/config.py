@@ -36,6 +36,8 @@ class Config:
         XLA_DYNAMO_RECOMPILE_WARNING.
     strict: whether a bug in a lowering is an error, as in xla_dynamo's own tests; otherwise
         another way is taken, and a warning says so. XLA_DYNAMO_STRICT ("1" or "0").
+    keep_memory: whether freed host memory stays with the process for the next step, rather than
+        going back to the kernel. XLA_DYNAMO_KEEP_MEMORY ("1" or "0").
     numerics: the default of options={"numerics": ...}, also for the lazy device: "eager" or "xla".
         XLA_DYNAMO_NUMERICS.
     """
@@ -47,6 +49,7 @@ class Config:
     max_executables: int
     recompile_warning: int
     strict: bool
+    keep_memory: bool
     numerics: str
 
 
@@ -67,7 +70,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         cache_bytes=_positive(environment, "XLA_DYNAMO_CACHE_BYTES", 2**32),
         max_executables=_positive(environment, "XLA_DYNAMO_MAX_EXECUTABLES", 64),
         recompile_warning=_positive(environment, "XLA_DYNAMO_RECOMPILE_WARNING", 8),
-        strict=_switch(environment, "XLA_DYNAMO_STRICT"),
+        strict=_switch(environment, "XLA_DYNAMO_STRICT", default="0"),
+        keep_memory=_switch(environment, "XLA_DYNAMO_KEEP_MEMORY", default="1"),
         numerics=_numerics(environment),
     )
 
@@ -78,10 +82,10 @@ def config() -> Config:
     return from_environment(os.environ)
 
 
-def _switch(environment: Mapping[str, str], name: str) -> bool:
-    text = environment.get(name) or "0"
+def _switch(environment: Mapping[str, str], name: str, default: str) -> bool:
+    text = environment.get(name) or default
     if text not in ("0", "1"):
-        raise OptionError(f"{name}={text!r} is neither 0 nor 1; unset it for 0.")
+        raise OptionError(f"{name}={text!r} is neither 0 nor 1; unset it for {default}.")
     return text == "1"
 
 

@@ -31,6 +31,8 @@ from xla_dynamo import versions
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
+from . import host_memory
+
 Device = Any
 Array = Any
 
@@ -67,6 +69,7 @@ def _client(platform: str, asynchronous: bool) -> Any:
     """
     if platform != "cpu":
         return xla_bridge.get_backend(platform)
+    host_memory.keep_freed()
     # CPU_NUM_DEVICES is torch_xla's name for it.
     devices = int(os.environ.get("CPU_NUM_DEVICES") or 1) if asynchronous else None
     return cpu_client(asynchronous=asynchronous, devices=devices)

@@ -1,0 +1,57 @@
+"""Steps reuse the memory of the steps before, and the user's own settings of malloc come first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_STEPS = """
+import resource, torch, xla_dynamo
+torch.set_num_threads(2)
+from xla_dynamo.backend.runtime import host_memory
+
+def step(x):
+    return x * 2, x + 1, x.sin()
+
+run = torch.compile(step, backend="xla")
+x = torch.ones(1 << 20)  # results of 4 MB
+for _ in range(20):
+    run(x)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    run(x)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, host_memory.keep_freed())
+"""
+
+
+def _faults(**environment: str) -> tuple[int, bool]:
+    done = subprocess.run(
+        [sys.executable, "-c", _STEPS],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    faults, kept = done.stdout.split()
+    return int(faults), kept == "True"
+
+
+def test_a_step_takes_no_fresh_pages() -> None:
+    faults, kept = _faults()
+    assert kept
+    assert faults < 10_000  # ten steps write 30,720 pages
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"XLA_DYNAMO_KEEP_MEMORY": "0"},
+        {"MALLOC_TRIM_THRESHOLD_": "131072"},
+        {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"},
+    ],
+)
+def test_the_users_settings_come_first(setting: dict[str, str]) -> None:
+    assert not _faults(**setting)[1]
