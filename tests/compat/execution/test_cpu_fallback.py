@@ -56,6 +56,30 @@ def test_negative_counts_are_refused(text: str) -> None:
         NEGATIVE[text](torch.tensor([[1, 2], [1, -2]]).to(XLA))
 
 
+VECTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "vector @ matrix": lambda v, m: v @ m,
+    "vector @ matrices": lambda v, m: v @ m.expand(2, 3, 4),
+    "linear": lambda v, m: F.linear(v, m.t()),
+    "linear with bias": lambda v, m: F.linear(v, m.t(), m[0]),
+    "dimensions in place": lambda v, m: (v[None] * 2).squeeze_(0).unsqueeze_(1).t_().mul_(m.sum()),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_products_of_vectors_that_a_barrier_follows_stay_on_the_device(name: str) -> None:
+    def step(v: Tensor, m: Tensor) -> Tensor:
+        result = VECTORS[name](v, m)
+        result.sum().backward()
+        if v.is_xla:
+            xm.mark_step()  # here the results of all parts are wanted
+        return result.detach()
+
+    v = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    m = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    assert_lockstep(step, v, m)
+    assert met.executed_fallback_ops() == []
+
+
 def _solve(x: Tensor) -> Tensor:
     """An op that runs on the CPU."""
     return torch.linalg.lstsq(x, x).solution

@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import xla_dynamo
 from xla_dynamo.backend.lowering import registry
-from xla_dynamo.backend.passes.static.decompose_unsupported import decompose
+from xla_dynamo.backend.passes.static.decompose_unsupported import decompose, replace
 
 aten = torch.ops.aten
 pytestmark = pytest.mark.spine
@@ -79,3 +79,18 @@ def test_prims_without_a_rule_are_traced() -> None:
     x = torch.rand(3, 4)
     torch.testing.assert_close(torch.compile(function, backend="xla")(x), function(x))
     assert xla_dynamo.counters() == {}
+
+
+def test_views_that_a_definition_makes_in_place_are_views() -> None:
+    def definition(x: torch.Tensor) -> torch.Tensor:
+        y = (x * 2).unsqueeze_(0).squeeze_().t_()
+        return y.transpose_(0, 1).swapaxes_(0, 1) + y
+
+    x = torch.arange(6.0).reshape(2, 3)
+    node = _node(lambda x: aten.neg.default(x), x)
+    assert replace(node.graph, node, definition)
+    calls = node.graph.find_nodes(op="call_function", target=aten.squeeze.default)
+    assert len(calls) == 1
+    assert not any("_." in str(inner.target) for inner in node.graph.nodes)
+    (result,) = torch.fx.GraphModule({}, node.graph)(x)
+    assert torch.equal(result, definition(x))

@@ -26,6 +26,8 @@ from xla_dynamo.bounded import Bounded
 
 from .specialize import drop_identities
 
+aten = torch.ops.aten
+
 
 def decompose_unsupported(graph: Graph, context: Context) -> bool:
     """Decompose nodes that cannot be lowered; those left are in `context.lifted.unsupported`.
@@ -108,10 +110,20 @@ def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
     found: Graph | Literal[False] | None = _traces.get(key, False)
     if found is False:
         graph = _trace(node, function).graph
+        _make_views(graph)
         drop_identities(graph)
         constants = any(inner.op == "get_attr" for inner in graph.nodes)
         found = _traces[key] = None if constants else graph
     return found
+
+
+def _make_views(graph: Graph) -> None:
+    """squeeze_ -> squeeze: in a trace, what uses the tensor afterwards uses the op's result."""
+    for node in graph.nodes:
+        op = node.target
+        if isinstance(op, torch._ops.OpOverload) and torch.Tag.inplace_view in op.tags:
+            packet = getattr(aten, op._schema.name.removeprefix("aten::").removesuffix("_"), None)
+            node.target = getattr(packet, op._overloadname, op)
 
 
 def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
