@@ -117,13 +117,17 @@ def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
     return found
 
 
+# In-place views whose functional form has another overload name.
+_VIEWS = {aten.transpose_.default: aten.transpose.int}
+
+
 def _make_views(graph: Graph) -> None:
     """squeeze_ -> squeeze: in a trace, what uses the tensor afterwards uses the op's result."""
     for node in graph.nodes:
         op = node.target
         if isinstance(op, torch._ops.OpOverload) and torch.Tag.inplace_view in op.tags:
             packet = getattr(aten, op._schema.name.removeprefix("aten::").removesuffix("_"), None)
-            node.target = getattr(packet, op._overloadname, op)
+            node.target = _VIEWS.get(op) or getattr(packet, op._overloadname, op)
 
 
 def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
