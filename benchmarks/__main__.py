@@ -10,7 +10,7 @@ import argparse
 import re
 from pathlib import Path
 
-from . import cpu, lazy, operators, overhead, tpu
+from . import cpu, imports, lazy, operators, overhead, tpu
 
 README = Path("README.md")
 SECTION = re.compile("(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
@@ -28,6 +28,10 @@ what takes time), here and on torch_xla itself; least of several runs, engines t
 What a call costs beyond its arithmetic.
 
 {overhead}
+
+What importing costs: CPU time of fresh processes, least of five.
+
+{imports}
 
 Whole training steps (forward, backward, SGD with momentum) compiled for one TPU v5e core, with
 hand-written JAX compiled for the same core: ours / JAX = ratio, by the TPU compiler's own analysis.
@@ -60,10 +64,17 @@ def main() -> None:
     rows = cpu.run(cpu.PROBLEMS, arguments.seconds, arguments.torch_xla, output)
     names = ("mnist", "resnet18", "gpt")
     comparisons = [tpu.compare(tpu.PROBLEMS[name](), "medium") for name in names]
-    steps = "(needs --torch-xla)"
+    steps = started = "(needs --torch-xla)"
     if arguments.torch_xla:
         steps = lazy.table(*lazy.run(arguments.torch_xla))
-    text = TEXT.format(cpu=cpu.table(rows), lazy=steps, overhead=calls, tpu=tpu_table(comparisons))
+        started = imports.table(imports.run(arguments.torch_xla))
+    text = TEXT.format(
+        cpu=cpu.table(rows),
+        lazy=steps,
+        overhead=calls,
+        imports=started,
+        tpu=tpu_table(comparisons),
+    )
     print(text)
     readme = README.read_text()
     README.write_text(SECTION.sub(lambda found: found[1] + text + found[2], readme))

@@ -22,7 +22,7 @@ from .combinations import COMBINATIONS, Combination, interpreter
 from .table import page
 
 ROOT = Path(__file__).parents[2]
-_TOOLS = "pytest pytest-timeout pytest-xdist hypothesis expecttest rich scikit-learn torch-mlir"
+_TOOLS = "pytest pytest-timeout pytest-xdist hypothesis expecttest rich scikit-learn"
 _INSTALL_SECONDS = 1800
 
 
@@ -80,14 +80,11 @@ def _environment(combination: Combination, folder: Path) -> tuple[Path, str]:
     subprocess.run(["git", "clone", "-q", ROOT, folder / "src"], check=True)
     # The environment's own bounds hold here, not a machine's.
     environment = os.environ | {"PIP_CONSTRAINT": os.devnull}
-    for packages in (
-        [*combination.packages(), *_TOOLS.split()],
-        ["--no-deps", "--editable", str(folder / "src")],
-    ):
-        command = [str(python), "-m", "pip", "install", "--quiet", *packages]
-        done = _call(command, folder, environment, _INSTALL_SECONDS)
-        if done is None or done.returncode:
-            return python, "pip: " + _last_line(done.stderr if done else "too slow")
+    packages = [*combination.packages(), *_TOOLS.split(), "--editable", str(folder / "src")]
+    command = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    done = _call(command, folder, environment, _INSTALL_SECONDS)
+    if done is None or done.returncode:
+        return python, "pip: " + _last_line(done.stderr if done else "too slow")
     return python, ""
 
 
