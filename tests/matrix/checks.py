@@ -26,7 +26,7 @@ def _exit_code(done: Done, folder: Path) -> str:
 
 
 def _outcomes(done: Done, folder: Path) -> str:
-    """Operators that are not right; what this torch lacks, or eager does not run, is none of them."""
+    """Operators that are not right; what this torch lacks, or eager does not run, is no failure."""
     if done.returncode:
         return _exit_code(done, folder)
     lines = [json.loads(line) for line in (folder / _RESULTS).read_text().splitlines()]
