@@ -16,6 +16,7 @@ from pathlib import Path
 
 from torch.fx import Graph
 
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
@@ -158,6 +159,7 @@ def record_pass(name: str, changed: bool, seconds: float) -> None:
         _passes[name] = PassRecord(old.runs + 1, old.changed + changed, old.seconds + seconds)
 
 
+@optional(None)
 def dump_pass(graph_name: str, stage: str, name: str, graph: Graph) -> None:
     """Write a graph as a pass left it, if XLA_DYNAMO_DUMP asks for it: the passes are numbered."""
     folder = config().dump
@@ -203,6 +205,7 @@ def wants_stages() -> bool:
     return bool(_captures) or config().dump is not None or logged
 
 
+@optional(None)
 def publish_stages(stages: Stages) -> None:
     """Hand finished stages to captures, the dump folder and the loggers."""
     with _lock:

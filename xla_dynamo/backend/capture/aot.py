@@ -24,6 +24,7 @@ from torch.export._trace import _export_to_torch_ir
 from torch.fx import GraphModule
 
 from xla_dynamo.backend.graph import fx
+from xla_dynamo.bookkeeping import optional
 
 from . import recapture_reason
 
@@ -147,6 +148,7 @@ def export(
     return cast(GraphModule, exported)
 
 
+@optional(())
 def _argument_names(module: GraphModule) -> tuple[str, ...]:
     """Dynamo's source expressions: L['x'], L['self']._modules['fc'], L['x'] dimension 0, ..."""
     names = []

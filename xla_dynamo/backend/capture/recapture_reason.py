@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.bounded import Bounded
 
 _last: Bounded[int, Mapping[str, Any]] = Bounded(4096)
@@ -16,6 +17,7 @@ _lock = threading.Lock()
 FIRST = "first call"
 
 
+@optional("not known")
 def reason(frame: int, capture: int, names: Sequence[str], arguments: Sequence[Any]) -> str:
     """Which argument differs from the previous capture of Dynamo's frame number `frame`.
 

@@ -24,6 +24,7 @@ from xla_dynamo.backend.lowering.unsupported import is_data_dependent
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Stage, WayIn
 from xla_dynamo.backend.passes.static.specialize import Symbols, find_symbols
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
@@ -137,6 +138,7 @@ class _Program:
                 self._warn(request.reason)
             return run
 
+    @optional("not known")
     def _reason(self, key: tuple[int, ...]) -> str:
         """Which argument and dimension differ from the most similar key."""
         if not self._compiled:
@@ -155,6 +157,7 @@ class _Program:
                 changes.append(f"{where} changed from {old} to {new}")
         return ", ".join(changes) or "the executable had been evicted"
 
+    @optional(None)
     def _warn(self, reason: str) -> None:
         metrics.warn_once(
             ("recompile", id(self)),

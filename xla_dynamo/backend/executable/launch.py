@@ -25,6 +25,7 @@ from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import buffers, cache, pjrt, resident
 from xla_dynamo.backend.runtime.platforms import default_platform
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
@@ -144,32 +145,29 @@ def compile_executable(
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)
     executable.aliases = len(aliases)
-    done = time.perf_counter()
+    seconds = lowered_at - start, time.perf_counter() - lowered_at
+    _record(graph, request, seconds, from_disk)
+    if keep_text:
+        _publish(graph, request, lowered, executable)
+    return executable
+
+
+@optional(None)
+def _record(graph: Graph, request: Request, seconds: tuple[float, float], from_disk: bool) -> None:
     nodes = fx.calls(graph)
     shapes = tuple(_describe(node.meta["val"]) for node in fx.placeholders(graph))
+    where = str(first_location(graph))
     metrics.record_compile(
         metrics.CompileRecord(
-            request.name,
-            shapes,
-            len(nodes),
-            lowered_at - start,
-            done - lowered_at,
-            from_disk,
-            request.reason,
-            str(first_location(graph)),
+            request.name, shapes, len(nodes), *seconds, from_disk, request.reason, where
         )
     )
-    if keep_text:
-        metrics.publish_stages(
-            metrics.Stages(
-                request.name,
-                str(graph),
-                lowered.torch_dialect,
-                lowered.stablehlo,
-                executable.optimized_hlo(),
-            )
-        )
-    return executable
+
+
+@optional(None)
+def _publish(graph: Graph, request: Request, lowered: Lowered, executable: pjrt.Executable) -> None:
+    texts = str(graph), lowered.torch_dialect, lowered.stablehlo, executable.optimized_hlo()
+    metrics.publish_stages(metrics.Stages(request.name, *texts))
 
 
 def lower(graph: Graph, context: Context, **details: Any) -> Lowered:
@@ -201,14 +199,10 @@ def _load_or_compile(
     inputs = [_signature(node) for node in fx.placeholders(graph)]
     outputs = [_signature(node) for node in fx.results(graph)]
     overrides = request.options.xla_overrides(device.platform)
-    folder = config().cache_dir if request.options.disk_cache else None
-    if folder is None:
+    entry = _entry(lowered, request, device, overrides)
+    if entry is None:
         return pjrt.compile(lowered.module, device, inputs, outputs, overrides), False
-    disk = cache.DiskCache(folder, config().cache_bytes)
-    key = cache.key_of(
-        [lowered.canonical(), pjrt.describe(device), repr(sorted(overrides.items()))]
-    )
-    data = disk.get(key)
+    disk, key, data = entry
     if data is not None:
         try:
             return pjrt.deserialize(data, device, inputs, outputs, overrides), True
@@ -221,6 +215,21 @@ def _load_or_compile(
         # Not every platform and program can be serialised; the cache is only ever a saving.
         metrics.compile_log.info("an executable is not cached on disk: %s", error)
     return executable, False
+
+
+@optional(None)
+def _entry(
+    lowered: Lowered, request: Request, device: pjrt.Device, overrides: Mapping[str, Any]
+) -> tuple[cache.DiskCache, str, bytes | None] | None:
+    """The disk cache, the program's key in it, and what is stored there; None without a cache."""
+    folder = config().cache_dir if request.options.disk_cache else None
+    if folder is None:
+        return None
+    disk = cache.DiskCache(folder, config().cache_bytes)
+    key = cache.key_of(
+        [lowered.canonical(), pjrt.describe(device), repr(sorted(overrides.items()))]
+    )
+    return disk, key, disk.get(key)
 
 
 def _signature(node: Node) -> tuple[tuple[int, ...], np.dtype]:

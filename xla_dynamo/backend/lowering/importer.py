@@ -22,6 +22,7 @@ from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_importer import ContextCache, FxImporter, GraphNodeImporter
 from torch_mlir.passmanager import PassManager
 
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import CompileError
 
 from .bodies import output_values, tensor_operands
@@ -85,6 +86,7 @@ def _as_ops(calls: Iterable[Node]) -> Iterator[None]:
             node.target = target
 
 
+@optional("")
 def text(module: ir.Module) -> str:
     """The module as MLIR text with locations."""
     return module.operation.get_asm(enable_debug_info=True)

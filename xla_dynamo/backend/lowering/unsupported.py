@@ -14,6 +14,7 @@ from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import error_origin
 from xla_dynamo.backend.graph.host_ops import is_host_step
 from xla_dynamo.backend.options import Options
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import UnsupportedOp
 
 from . import operands
@@ -101,12 +102,17 @@ def report(refused: dict[Node, Refusal], options: Options) -> None:
             error = error_of(node, refusal)
             error_origin.blame(error, node.meta.get("number"))
             raise error
-        metrics.warn_once(
-            (op_of(node), location_of(node)),
-            f"{_what(node)} {refusal.reason} It runs on the CPU in eager PyTorch, between "
-            f"compiled parts. {_remedy(refusal)}".rstrip(),
-            metrics.FallbackWarning,
-        )
+        _warn(node, refusal)
+
+
+@optional(None)
+def _warn(node: Node, refusal: Refusal) -> None:
+    metrics.warn_once(
+        (op_of(node), location_of(node)),
+        f"{_what(node)} {refusal.reason} It runs on the CPU in eager PyTorch, between "
+        f"compiled parts. {_remedy(refusal)}".rstrip(),
+        metrics.FallbackWarning,
+    )
 
 
 def error_of(node: Node, refusal: Refusal, *, falls_back: bool = True) -> UnsupportedOp:

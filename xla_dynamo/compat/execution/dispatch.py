@@ -12,12 +12,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend import metrics as backend_metrics
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import ForeignTensor, Trace, find, trace_of
 from xla_dynamo.compat.values import describe, storage
 from xla_dynamo.compat.values.functionalization import honouring_lazy_bits
 from xla_dynamo.compat.values.op_table import OPS, Op, handles, op_of
-from xla_dynamo.compat.values.source_location import Location, user_location
+from xla_dynamo.compat.values.source_location import user_location
 from xla_dynamo.compat.values.values import Leaf, leaf, restrided
 
 from . import dynamic_shapes, sync
@@ -105,27 +106,27 @@ def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     with honouring_lazy_bits():
         results = op.func(*args, **kwargs)
     results = pytree.tree_map(to_device, results)
-    location = user_location()
     metrics.count_fallback(op.func)
-    backend_metrics.warn_once(
-        (op.func, location), _fallback(op.func, location), backend_metrics.FallbackWarning
-    )
+    _warn_of_fallback(op.func)
     return results
 
 
-def _fallback(func: Any, location: Location | None) -> str:
-    """The warning for an op that runs on the CPU: the op, the user's line, why, and what to do."""
+@optional(None)
+def _warn_of_fallback(func: Any) -> None:
+    """Say once for each line that an op runs on the CPU: the op, the line, why, and what to do."""
+    location = user_location()
     values = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
     why = (
         "the shape of its result depends on values, which XLA cannot express"
         if values
         else "PyTorch cannot tell the shape of its result beforehand"
     )
-    return (
+    text = (
         f"{describe.op_name(func)} at {describe.where(location)} runs on the CPU: {why}. "
         "Each time, this waits for the device and copies operands and results. "
         "Do it outside the training step if you can."
     )
+    backend_metrics.warn_once((func, location), text, backend_metrics.FallbackWarning)
 
 
 @handles(aten._propagate_xla_data.default)

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import torch
 
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.format_units import show_bytes
@@ -47,6 +48,7 @@ def lacks_memory(error: Exception) -> bool:
     return known or bool(_REFUSED.search(text) or _HOST.search(text))
 
 
+@optional("  (not known)")
 def largest(trace: Trace) -> str:
     """The largest buffers of a device, one a line: size, shape, and the line that makes them."""
     buffers: dict[int, tuple[Meta, str]] = {}

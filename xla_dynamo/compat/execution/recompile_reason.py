@@ -14,6 +14,7 @@ from typing import Any
 from xla_dynamo.backend import metrics, options
 from xla_dynamo.backend.executable.launch import Request
 from xla_dynamo.backend.passes.contract import WayIn
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics as lazy_metrics
 from xla_dynamo.compat.recording.trace import Trace
@@ -51,6 +52,8 @@ _ADVICE = {
     "live": "Keep and drop the same tensors in every step: detach() and del what a log collects.",
 }
 
+_UNKNOWN = Difference("first", "not known")
+
 _numbers = itertools.count(1)
 # How often traces that begin with the same op at the same line were compiled.
 _alike: Bounded[tuple[Any, Location | None], int] = Bounded(4096)
@@ -74,6 +77,7 @@ def reason(trace: Trace) -> str:
     return differs(trace, None).text
 
 
+@optional(_UNKNOWN)
 def differs(trace: Trace, survivors: Survivors | None) -> Difference:
     """The first difference between the pending trace and the most similar one before it."""
     path = trace.state.path()
@@ -202,6 +206,7 @@ def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) 
     return Difference("live", text)
 
 
+@optional(None)
 def _warn_if_many(trace: Trace, difference: Difference) -> None:
     """Say once, for traces that begin alike, that they keep being compiled."""
     first = trace.state.path()[0]

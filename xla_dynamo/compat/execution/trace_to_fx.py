@@ -287,9 +287,9 @@ def _stack_trace(state: State) -> str:
     """The user's line in the form of a traceback, as other passes read it."""
     if state.location is None:
         return ""
-    code, line = state.location
+    file, function, line = state.location
     text = describe.code_line(state.location)
-    return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
+    return f'  File "{file}", line {line}, in {function}\n    {text}\n'
 
 
 def _is_wide(func: Any, given: Sequence[Meta], outputs: Sequence[Meta], floating: bool) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xla_dynamo.backend.decompositions.foreach import FOREACH
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.trie import State
 
@@ -145,12 +146,14 @@ def graph_launched(device: int, results: Sequence[Any]) -> None:
         watch(device, _thread.start, result, program)
 
 
+@optional(None)
 def settle() -> None:
     """Sample the launches that have ended by now."""
     for watch in list(_watches.values()):
         watch.settle()
 
 
+@optional(None)
 def sum_up() -> None:
     """Turn launches into the counters of their ops."""
     with lock:
@@ -181,6 +184,7 @@ def _counter(func: Any) -> str:
     return "xla::" + func._schema.name.split("::")[1]
 
 
+@optional(None)
 def count_fallback(func: Any) -> None:
     """Count an op, or another function of a graph, that ran on the CPU."""
     schema = getattr(func, "_schema", None)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend import metrics as backend_metrics
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution import program_cache, settings, sync
 from xla_dynamo.compat.values.source_location import Location
@@ -83,6 +84,7 @@ def write(target: str | None, text: str) -> None:
             file.write(text)
 
 
+@optional(None)
 def write_metrics(target: str, steps: Iterator[int]) -> None:
     """Append the metrics report of the next step to a file, stderr or stdout."""
     write(target, f"[MetricsData; step={next(steps)}]\n{metrics_report.metrics_report()}\n")
@@ -113,6 +115,7 @@ def graph_hash(state: Any, results: tuple[int, ...], trace: Any) -> str:
     return ir_text.trace_hash(trace, results).hex()
 
 
+@optional(None)
 def _show_compile(asked: Debugging, trace: Any, program: Any, run: Any) -> None:
     records = backend_metrics.compiles()
     why = ["Compilation Reason", f"  {records[-1].reason}"] if records else []
@@ -134,6 +137,7 @@ def _memory_lines(memory: Any) -> list[str]:
     return [f"{name}: {size / 2**30:.6f} GB" for name, size in sizes.items()]
 
 
+@optional(None)
 def _show_launch(asked: Debugging, trace: Any, program: Any) -> None:
     lines = ["Execution Cause", f"  {cause()}", *_graph_lines(trace, program)]
     write(asked.report, _block("Execution Analysis", lines))
@@ -142,6 +146,7 @@ def _show_launch(asked: Debugging, trace: Any, program: Any) -> None:
 _SAVED_AS = {"text": ir.print_nodes, "dot": ir.print_dot}
 
 
+@optional(None)
 def _save_graph(asked: Debugging, trace: Any, program: Any) -> None:
     if asked.graph_format == "hlo":
         graph = ir_text.trace_hlo(trace, program.results)
@@ -173,9 +178,9 @@ def cause() -> str:
     """Why the caller's trace is launched now, in torch_xla's words."""
     stack = _stack()
     for file, function, words in _CAUSES:
-        for position, (code, _) in enumerate(stack):
-            if code.co_filename.endswith(file) and code.co_name.startswith(function):
-                entering = any(c.co_name == "__enter__" for c, _ in stack[position:][:2])
+        for position, found in enumerate(stack):
+            if found.file.endswith(file) and found.function.startswith(function):
+                entering = any(at.function == "__enter__" for at in stack[position:][:2])
                 return _ENTER if entering and words == "torch_xla.compile" else words
     return "most likely user code trying to access tensor value before torch_xla.sync"
 
@@ -188,11 +193,7 @@ _IMPORT = "<frozen "
 
 def frames() -> list[str]:
     """The user's frames and the API that they called, innermost first: "function (file:line)"."""
-    return [
-        f"{code.co_name} ({code.co_filename}:{line})"
-        for code, line in _stack()
-        if _is_users(code.co_filename)
-    ]
+    return [f"{at.function} ({at.file}:{at.line})" for at in _stack() if _is_users(at.file)]
 
 
 def _is_users(file: str) -> bool:
@@ -206,7 +207,8 @@ def _stack() -> list[Location]:
     found: list[Location] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        found.append((frame.f_code, frame.f_lineno))
+        code = frame.f_code
+        found.append(Location(code.co_filename, code.co_name, frame.f_lineno))
         frame = frame.f_back
     return found
 
@@ -232,5 +234,6 @@ def summary() -> list[str]:
     return [f"pt-xla-profiler: {line}" for line in lines]
 
 
+@optional(None)
 def _show_summary(asked: Debugging) -> None:
     write(asked.report, "".join(f"{line}\n" for line in summary()))

@@ -149,9 +149,8 @@ def print_nodes(listed: Sequence[IrNode]) -> str:
             parts.append(f"num_outputs={len(node.shapes)}")
         parts += node.static
         if ir_debug() and node.location is not None:
-            code, line = node.location
-            file = os.path.basename(code.co_filename)
-            parts.append(f"location={code.co_name}@{file}:{line}")
+            file, function, line = node.location
+            parts.append(f"location={function}@{os.path.basename(file)}:{line}")
         parts.append(f"xla_shape={shapes(node)}")
         parts += [f"ROOT={root}" for root in node.roots]
         lines.append(f"  %{number} = {shapes(node)} " + ", ".join(parts))

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.bookkeeping import optional
+
 from .source_location import Location
 from .trie import Number, State, metas_in
 from .values import Ref
@@ -31,14 +33,14 @@ def where(location: Location | None) -> str:
     """file:line (code)."""
     if location is None:
         return "(no source line)"
-    code, line = location
     text = code_line(location)
-    return f"{code.co_filename}:{line}" + (f" ({text})" if text else "")
+    return f"{location.file}:{location.line}" + (f" ({text})" if text else "")
 
 
+@optional("")
 def code_line(location: Location) -> str:
-    """The text of the line."""
-    return linecache.getline(location[0].co_filename, location[1]).strip()
+    """The text of the line; a module's own loader may give it, or fail."""
+    return linecache.getline(location.file, location.line).strip()
 
 
 def show(argument: Any) -> str:
