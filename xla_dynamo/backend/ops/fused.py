@@ -34,6 +34,14 @@ def dynamic_slice_backward(grad: Tensor, sizes: Sequence[int], dim: int, start: 
     return result
 
 
+@op(fake=lambda x, part, dim, start: x.new_empty(x.shape))
+def dynamic_update(x: Tensor, part: Tensor, dim: int, start: Tensor) -> Tensor:
+    """`x` with `part`, of its dtype, along `dim` from the integer 0-d tensor `start` on."""
+    result = x.clone(memory_format=torch.contiguous_format)
+    torch.narrow(result, dim, start, part.shape[dim]).copy_(part)
+    return result
+
+
 @op(fake=lambda grad, target, *_: grad.new_empty(target.shape).unsqueeze(min(target.dim(), 1)))
 def nll_loss_row_gradient(
     grad: Tensor,

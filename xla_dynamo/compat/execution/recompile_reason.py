@@ -31,7 +31,8 @@ from . import settings
 class Difference:
     """How a trace differs from those before it.
 
-    kind: a key of `_ADVICE`, or "first" if there was none like it.
+    kind: a key of `_ADVICE`; or "first" if there was none like it, or "chosen" for an integer that
+        is an input from now on.
     """
 
     kind: str
@@ -97,7 +98,8 @@ def differs(trace: Trace, survivors: Survivors | None) -> Difference:
     for depth, state in reversed(list(enumerate(path))):
         parent = state.parent
         assert parent is not None
-        old = _most_like(state, [s for s in parent.children.values() if s is not state])
+        others = [*parent.children.values(), *([parent.replaced] if parent.replaced else ())]
+        old = _most_like(state, [other for other in others if other is not state])
         if old is not None and (old.op is state.op or (depth > 0 and not parent.programs)):
             return difference(old, state, path[: depth + 1])
         if parent.programs:
@@ -131,6 +133,9 @@ def difference(old: State, new: State, path: Sequence[State]) -> Difference:
         if type(before) is Ref and type(after) is Ref:
             return _operand(name, before, after, new, path)
         kind = "op" if type(before) is Number or type(after) is Number else "argument"
+        if old.parent is new.parent and old.parent is not None and old.parent.replaced is old:
+            text = f"{op_name(new.op.func)}: argument {name} was {show(before)}, and changes"
+            return Difference("chosen", f"{text}: it is an input now, at {where(new.location)}")
         text = f"{op_name(new.op.func)}: argument {name} was {show(before)}, is {show(after)}"
         return Difference(kind, f"{text}{_dimension(before, after)} at {where(new.location)}")
     return Difference("op", f"{op_at(new)}: its operands changed")
@@ -212,7 +217,7 @@ def _warn_if_many(trace: Trace, difference: Difference) -> None:
     first = trace.state.path()[0]
     key = (first.op.func, first.location)
     _alike[key] = count = _alike.get(key, 0) + 1
-    if count < config().recompile_warning or difference.kind == "first":
+    if count < config().recompile_warning or difference.kind not in _ADVICE:
         return
     metrics.warn_once(
         ("trace", key),

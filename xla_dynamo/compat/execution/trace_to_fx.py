@@ -26,6 +26,7 @@ from xla_dynamo.compat.recording.op_forms import COMPOSITES, scalar_form, withou
 from xla_dynamo.compat.recording.trace import RESTRIDE
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.scalar_inputs import HOLDERS
+from xla_dynamo.compat.values.selected import FORMS
 from xla_dynamo.compat.values.storage import STORED, stored
 from xla_dynamo.compat.values.trie import Number, State, metas_in
 from xla_dynamo.compat.values.values import Meta, Ref, Value, meta
@@ -127,6 +128,7 @@ class Builder:
         refs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if type(leaf) is Ref]
         metas = [self._meta(ref) for ref in refs]
         floating = any(m.dtype.is_floating_point or m.dtype.is_complex for m in metas)
+        floating = floating and without_copy(func) not in FORMS  # indices are integers
         wide = _is_wide(func, metas, metas_in(outputs), floating)
 
         def node(item: Any) -> Any:

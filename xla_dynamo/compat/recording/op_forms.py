@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.backend.ops.barriers import rounded_to
-from xla_dynamo.compat.values import scalar_inputs
+from xla_dynamo.compat.values import scalar_inputs, selected
 
 aten = torch.ops.aten
 _REDUCED = frozenset({torch.bfloat16, torch.float16})
@@ -50,6 +50,10 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
 
 def scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
     """`func` as a function of 0-d tensors, if one of its numbers is a node."""
+    position, form = selected.FORMS.get(func, (0, None))
+    if form is not None:
+        is_chosen = any(isinstance(x, Node) for x in pytree.tree_leaves(args[position]))
+        return form if is_chosen else None
     given = dict(enumerate(args)) | kwargs
     tensors = [isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments]
     for position in scalar_inputs.SCALARS.get(func, ()):

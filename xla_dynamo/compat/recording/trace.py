@@ -6,6 +6,8 @@ recorded so far. A step that repeats walks known states: output shapes are known
 nothing is hashed, and the last state knows its executables. A new op adds a state.
 
 Numbers that change from step to step are inputs, and no part of the path (see scalar_inputs).
+Integers that only select (x[i]) are constants, by which XLA sees more, until another one is met at
+the same place: from then on they are inputs there (see selected).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
+from xla_dynamo.compat.values import selected
 from xla_dynamo.compat.values.describe import two_devices
 from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
@@ -64,6 +67,8 @@ class Trace:
 
     inputs: values of earlier traces that ops of this one use; values: what they compute;
     scalars, seeds: numbers and PRNG seeds that this trace takes as inputs, in order of use.
+    twin: where ops are new because of an integer that only selects: the state that a trace before
+        was in after the same ops.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -82,7 +87,7 @@ class Trace:
         self.values: list[Value] = []
         self.scalars: list[Any] = []
         self.seeds: list[int] = []
-        self.diverged: tuple[State, State] | None = None
+        self.twin: State | None = None
 
     def forget_programs(self) -> None:
         """Forget which programs run the traces recorded so far: the next ones are looked up."""
@@ -283,29 +288,52 @@ class Trace:
         del self.inputs[inputs:]
 
     def _grow(self, key: tuple[Any, ...], op: Op, args: Any, kwargs: Any) -> Any:
-        """A new state for an op that was never recorded after this one."""
+        """A new state for an op that was never recorded after this one.
+
+        Or a known state, of the same op with another integer that only selects.
+        """
+        choice, twin = selected.choice(key, len(args), self._meta), None
+        if choice is not None:
+            known = self.state.children.get(choice.key)
+            if known is not None:
+                self.scalars.extend(choice.numbers)
+                return known
+            twin = selected.alike((self.state, self.twin), choice, self._meta)
         outputs = shape_inference.infer(self._described(key), op, args, kwargs)
         if outputs is shape_inference.EAGER:
             return outputs
+        if choice is not None and twin is not None and twin.key != key:
+            return self._generalize(choice, outputs, twin)
         return self._add(key, len(args), len(self.scalars) - numbers_in(key), outputs)
+
+    def _generalize(self, choice: selected.Choice, outputs: Outputs, twin: State) -> State:
+        """A new state for an op whose integers are inputs now; it replaces those of before."""
+        selected.forget(self.state, choice, self._meta)
+        scalars = len(self.scalars) - numbers_in(choice.key) + len(choice.numbers)
+        self.scalars.extend(choice.numbers)
+        made = self._add(choice.key, choice.positional, scalars, outputs)
+        self.twin = twin
+        return made
 
     def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
         parent = self.state
         state = State(parent, key, positional, scalars, outputs, user_location())
         if parent.first is None:
             parent.first_key, parent.first = list(key), state
-        elif self.diverged is None:
-            self.diverged = (parent.first, state)
         parent.children[key] = state
         self.states += 1
+        self.twin = None if self.twin is None else self.twin.children.get(key)
         return state
+
+    def _meta(self, ref: Ref) -> Meta:
+        return ref.meta or self.values[ref.index].meta
 
     def _described(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         """A key that depends on metas instead of names: equal for ops of the same signature."""
 
         def signature_of(item: Any) -> Any:
             if type(item) is Ref:
-                return item.meta or self.values[item.index].meta
+                return self._meta(item)
             if type(item) is tuple:
                 return tuple([signature_of(part) for part in item])
             return item

@@ -44,6 +44,7 @@ class State:
     scalars: how many numbers the trace had collected before this op.
     location: the user's line that first recorded it.
     programs: what runs the trace that ends here, by which results live and inputs die.
+    replaced: what followed until an integer that only selects became an input, for reports.
     """
 
     parent: State | None = None
@@ -56,6 +57,7 @@ class State:
     first: State | None = None
     children: dict[Any, State] = field(default_factory=dict)
     programs: dict[Any, Any] = field(default_factory=dict)
+    replaced: State | None = None
 
     @property
     def op(self) -> Op:
@@ -131,6 +133,11 @@ def zero_dim(dtype: torch.dtype) -> Token:
 def numbers_in(key: tuple[Any, ...]) -> int:
     """How many numbers of the trace an op takes."""
     return sum(item.number for item in _flat(key) if type(item) is Token)
+
+
+def contains(key: tuple[Any, ...], token: Token) -> bool:
+    """Whether a token stands for an argument of an op, or for an item of one."""
+    return any(item is token for item in _flat(key))
 
 
 def refs_in(key: tuple[Any, ...]) -> Iterator[Ref]:

@@ -1,4 +1,4 @@
-"""Slices whose start is a tensor (ops/fused.py), and their gradients."""
+"""Slices whose start is a tensor (ops/fused.py), writes to them, and their gradients."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def slice_at(x: Array, dim: int, start: Array, length: int) -> Array:
 def slice_at_backward(grad: Array, sizes: Sequence[int], dim: int, start: Array) -> Array:
     zeros = jnp.zeros(tuple(sizes), grad.dtype)
     return lax.dynamic_update_slice_in_dim(zeros, grad, start.reshape(()), axis(dim, grad.ndim))
+
+
+@lower(ops.dynamic_update.default)
+def update_at(x: Array, part: Array, dim: int, start: Array) -> Array:
+    return lax.dynamic_update_slice_in_dim(x, part, start.reshape(()), axis(dim, x.ndim))

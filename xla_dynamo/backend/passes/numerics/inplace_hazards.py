@@ -27,6 +27,7 @@ _READER: dict[Any, Any] = {
     aten.slice_scatter.default: aten.slice.Tensor,
     aten.select_scatter.default: aten.select.int,
     aten.as_strided_scatter.default: aten.as_strided.default,
+    torch.ops.xla_dynamo.dynamic_update.default: torch.ops.xla_dynamo.dynamic_slice.default,
 }
 # Element by element, like pointwise ops. (The result of copy depends on its second operand alone.)
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default, aten.copy.default})
@@ -105,8 +106,10 @@ def _bytes(node: Node) -> int | None:
 def _reads_what_is_written(node: Node, writer: Node) -> bool:
     if node.target is not _READER[writer.target] or not _is_same(node.args[0], writer.args[0]):
         return False
-    read, written = arguments(node), arguments(writer)
-    return all(read[name] == written[name] for name in read if name != "input")
+    (_, *read), written = arguments(node).items(), arguments(writer)
+    part: Any = writer.args[1]
+    same = all(written.get(name, value) == value for name, value in read)
+    return same and node.meta["val"].shape == part.meta["val"].shape
 
 
 def _is_same(one: Any, other: Any) -> bool:

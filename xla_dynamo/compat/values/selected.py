@@ -1,0 +1,248 @@
+"""Integers that only select: the index of x[i], where a slice of a given length begins, a shift.
+
+They decide which elements an op takes or writes, and have no part in the shape of its result. With
+them taken out, the key of such an op is the same for every step of a sampler, say, or for every
+position of a cache, and so is the program. Slices are kept by their length. `FORMS` has the ops as
+functions of 0-d tensors in the place of the integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import xla_dynamo.backend.ops  # noqa: F401  (registers what the forms call)
+
+from .trie import INT, State, contains
+from .values import Meta, Ref
+
+aten = torch.ops.aten
+ops = torch.ops.xla_dynamo
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The key of an op with `INT` for each integer that only selects, and those integers.
+
+    positional: how many of its arguments are not named.
+    """
+
+    key: tuple[Any, ...]
+    positional: int
+    numbers: tuple[int, ...]
+
+
+def choice(key: tuple[Any, ...], positional: int, metas: Callable[[Ref], Meta]) -> Choice | None:
+    """What an op of this key chooses; None if it has no integers that only select.
+
+    metas: the meta of a value of the trace.
+    """
+    rule = _RULES.get(key[0].func)
+    if rule is None or contains(key, INT):
+        return None
+    first = key[1]
+    found = rule(metas(first).shape if type(first) is Ref else (), *key[1 : 1 + positional])
+    if found is None:
+        return None
+    arguments, numbers = found
+    return Choice((key[0], *arguments, *key[1 + positional :]), len(arguments), numbers)
+
+
+def alike(
+    parents: Iterable[State | None], choice: Choice, metas: Callable[[Ref], Meta]
+) -> State | None:
+    """What followed a parent by the same op, with any integers in the place of the choice's."""
+    for parent in filter(None, parents):
+        for state in parent.children.values():
+            if state.op is choice.key[0] and _general(state, metas) == choice.key:
+                return state
+    return None
+
+
+def forget(parent: State, choice: Choice, metas: Callable[[Ref], Meta]) -> None:
+    """Take the states of single integers out of the trie: from now on they are inputs here."""
+    while (old := alike((parent,), choice, metas)) is not None:
+        del parent.children[old.key]
+        parent.replaced = old
+        if parent.first is old:
+            parent.first_key = parent.first = None
+
+
+def _general(state: State, metas: Callable[[Ref], Meta]) -> tuple[Any, ...]:
+    found = choice(state.key, state.positional, metas)
+    return state.key if found is None else found.key
+
+
+_Found = tuple[tuple[Any, ...], tuple[int, ...]]
+# From the shape of an op's first tensor and its arguments, lists as tuples: the arguments with
+# `INT`, and the integers. None: eager refuses these, or they decide about the shape.
+_Rule = Callable[..., _Found | None]
+
+
+def _size(shape: Sequence[int], dim: int) -> int | None:
+    return shape[dim] if -len(shape) <= dim < len(shape) else None
+
+
+def _index(shape: Sequence[int], dim: int, index: int) -> tuple[int, ...]:
+    """The index, counted from the beginning; empty where eager raises."""
+    size = _size(shape, dim) or 0
+    return (index % size,) if -size <= index < size else ()
+
+
+def _span(
+    shape: Sequence[int], dim: int, start: int | None, end: int | None, step: int
+) -> tuple[int, int]:
+    """Where a slice begins, and the distance from there to behind its last element."""
+    size = _size(shape, dim)
+    if size is None or step < 1:
+        return 0, 0
+    first, last, _ = slice(start, end).indices(size)
+    length = len(range(first, last, step))
+    return first, (length - 1) * step + 1 if length else 0
+
+
+def _select(shape: Sequence[int], x: Any, dim: int, index: int) -> _Found | None:
+    found = _index(shape, dim, index)
+    return ((x, dim, INT), found) if found else None
+
+
+def _select_scatter(shape: Sequence[int], x: Any, part: Any, dim: int, index: int) -> _Found | None:
+    found = _index(shape, dim, index)
+    return ((x, part, dim, INT), found) if found else None
+
+
+def _select_backward(
+    _: Sequence[int], grad: Any, sizes: tuple[int, ...], dim: int, index: int
+) -> _Found | None:
+    found = _index(sizes, dim, index)
+    return ((grad, sizes, dim, INT), found) if found else None
+
+
+def _slice(
+    shape: Sequence[int],
+    x: Any,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> _Found | None:
+    first, span = _span(shape, dim, start, end, step)
+    return ((x, dim, INT, span, step), (first,)) if span else None
+
+
+def _slice_scatter(
+    shape: Sequence[int],
+    x: Any,
+    part: Any,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> _Found | None:
+    first, span = _span(shape, dim, start, end, step)
+    return ((x, part, dim, INT, span, step), (first,)) if span else None
+
+
+def _slice_backward(
+    _: Sequence[int], grad: Any, sizes: tuple[int, ...], dim: int, start: int, end: int, step: int
+) -> _Found | None:
+    first, span = _span(sizes, dim, start, end, step)
+    return ((grad, sizes, dim, INT, span, step), (first,)) if span else None
+
+
+def _roll(
+    shape: Sequence[int], x: Any, shifts: tuple[int, ...], dims: tuple[int, ...] = ()
+) -> _Found | None:
+    sizes = [_size(shape, dim) for dim in dims] if dims else [math.prod(shape)]
+    if len(sizes) != len(shifts) or not all(sizes):
+        return None
+    numbers = tuple(shift % size for shift, size in zip(shifts, sizes, strict=True) if size)
+    return ((x, (INT,) * len(shifts), dims), numbers)
+
+
+def _arange(_: Sequence[int], start: Any, end: Any, step: Any = 1) -> _Found | None:
+    if not type(start) is type(end) is type(step) is int or step == 0:
+        return None
+    length = len(range(start, end, step))
+    return ((INT, length, step), (start,)) if length else None
+
+
+_RULES: dict[Any, _Rule] = {
+    aten.select_copy.int: _select,
+    aten.select_scatter.default: _select_scatter,
+    aten.select_backward.default: _select_backward,
+    aten.slice_copy.Tensor: _slice,
+    aten.slice_scatter.default: _slice_scatter,
+    aten.slice_backward.default: _slice_backward,
+    aten.roll.default: _roll,
+    aten.arange.start: _arange,
+    aten.arange.start_step: _arange,
+}
+
+
+def _take(x: Any, dim: int, index: Any) -> Any:
+    return ops.dynamic_slice.default(x, dim, index, 1).squeeze(dim)
+
+
+def _put(x: Any, part: Any, dim: int, index: Any) -> Any:
+    part = part.to(x.dtype).unsqueeze(dim)
+    return ops.dynamic_update.default(x, part, dim, index)
+
+
+def _take_backward(grad: Any, sizes: Sequence[int], dim: int, index: Any) -> Any:
+    dim = dim % len(sizes)
+    return ops.dynamic_slice_backward.default(grad.unsqueeze(dim), sizes, dim, index)
+
+
+def _part(x: Any, dim: int, start: Any, span: int, step: int) -> Any:
+    part = ops.dynamic_slice.default(x, dim, start, span)
+    return part if step == 1 else aten.slice.Tensor(part, dim, 0, span, step)
+
+
+def _put_part(x: Any, part: Any, dim: int, start: Any, span: int, step: int) -> Any:
+    part = part.to(x.dtype)
+    if step != 1:
+        part = aten.slice_scatter.default(_part(x, dim, start, span, 1), part, dim, 0, span, step)
+    return ops.dynamic_update.default(x, part, dim, start)
+
+
+def _part_backward(
+    grad: Any, sizes: Sequence[int], dim: int, start: Any, span: int, step: int
+) -> Any:
+    if step != 1:
+        dense = [span if at == dim % len(sizes) else size for at, size in enumerate(sizes)]
+        grad = aten.slice_backward.default(grad, dense, dim, 0, span, step)
+    return ops.dynamic_slice_backward.default(grad, sizes, dim, start)
+
+
+def _rolled(x: Any, shifts: Sequence[Any], dims: Sequence[int]) -> Any:
+    rolled = x if dims else x.reshape(-1)
+    for shift, dim in zip(shifts, dims or [0], strict=True):
+        size = rolled.shape[dim]
+        twice = torch.cat([rolled, rolled], dim)
+        rolled = ops.dynamic_slice.default(twice, dim, size - shift, size)
+    return rolled.view(x.shape)
+
+
+def _range(start: Any, length: int, step: int, **options: Any) -> Any:
+    dtype = options.pop("dtype", None) or torch.int64
+    numbers = torch.arange(0, length * step, step, dtype=torch.int64, **options)
+    return (numbers + start).to(dtype)
+
+
+# The op that enters a graph: where its integers are, and the op as a function of 0-d tensors.
+FORMS: dict[Any, tuple[int, Callable[..., Any]]] = {
+    aten.select.int: (2, _take),
+    aten.select_scatter.default: (3, _put),
+    aten.select_backward.default: (3, _take_backward),
+    aten.slice.Tensor: (2, _part),
+    aten.slice_scatter.default: (3, _put_part),
+    aten.slice_backward.default: (3, _part_backward),
+    aten.roll.default: (1, _rolled),
+    aten.arange.start: (0, _range),
+    aten.arange.start_step: (0, _range),
+}
