@@ -3,15 +3,16 @@
 Shape inference promotes dtypes or ignores them: it has a dtype for the product of float32 and
 bfloat16, an order for complex numbers, and a shape for a product and a larger summand. XLA would
 compute something. So where operands look unusual, eager is asked, once for each signature: it runs
-the op on ones (pointwise ops) or on zeros of the same shapes. The tables only say when to ask; what
-eager takes is lowered.
+the op on ones (pointwise ops), on zeros of the same shapes, or on nothing (random ops, whose ranges
+and parameters it checks all the same). The tables only say when to ask; what eager takes is
+lowered.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -93,6 +94,16 @@ _MIXED = frozenset(
 )
 
 
+# Random ops, whose numbers eager checks: an empty range, an end that the dtype cannot hold.
+_DRAWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "normal"),
+        *("normal_functional", "randint", "randint_like", "random", "uniform"),
+    )
+)
+
+
 # Ops that add a product to a summand, which may be smaller -> the summand, the product's shape.
 SUMMANDS: dict[Any, Callable[..., tuple[torch.Tensor | None, Sequence[int]]]] = {
     aten.addmm.default: lambda x, a, b: (x, (a.shape[0], b.shape[1])),
@@ -113,9 +124,10 @@ def _outgrows(op: Any, args: Sequence[Any]) -> bool:
     return summand.dim() > len(product) or any(n not in (1, size) for n, size in pairs)
 
 
-def are_usual(dtypes: Set[torch.dtype]) -> bool:
-    """Whether no op refuses operands of these dtypes: they are one float dtype, or none."""
-    return len(dtypes) < 2 and dtypes <= _FLOATS
+def are_usual(op: Any, dtypes: Set[torch.dtype]) -> bool:
+    """Whether `op` surely takes operands of these dtypes: they are one float dtype, or none."""
+    known = op in SUMMANDS or op._schema.name in _DRAWS
+    return not known and len(dtypes) < 2 and dtypes <= _FLOATS
 
 
 def refusal(
@@ -129,6 +141,8 @@ def refusal(
     name = op._schema.name
     if _outgrows(op, args):
         return error_of_zeros(op, args, kwargs)
+    if name in _DRAWS and (error := _error_of_nothing(op, args, kwargs)) is not None:
+        return error
     if name in _USUAL:
         dtypes, positions = _USUAL[name]
         chosen = {args[at].dtype for at in positions if _has_tensor(args, at)}
@@ -157,6 +171,17 @@ def error_of_zeros(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str 
     """What eager raises where tensors hold zeros; None if nothing. Asked once a signature."""
     leaves, structure = pytree.tree_flatten((list(args), kwargs))
     return _error(op, structure, tuple(_Blank.of(leaf) for leaf in leaves))
+
+
+def _error_of_nothing(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
+    """What eager raises where no element is drawn, by which no generator advances."""
+    sized = zip(op._schema.arguments, args, strict=False)
+    args = [[0] if argument.name == "size" else value for argument, value in sized]
+    named = {name: None if name == "generator" else value for name, value in kwargs.items()}
+    leaves, structure = pytree.tree_flatten((args, named))
+    empty = [_Blank.of(leaf) for leaf in leaves]
+    empty = [leaf if leaf.dtype is None else replace(leaf, given=(0,)) for leaf in empty]
+    return _error(op, structure, tuple(empty))
 
 
 def _has_tensor(args: Sequence[Any], at: int) -> bool:

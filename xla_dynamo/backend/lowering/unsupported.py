@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from xla_dynamo.backend import metrics
-from xla_dynamo.backend.graph import error_origin
+from xla_dynamo.backend.graph import error_origin, rng_keys
 from xla_dynamo.backend.graph.host_ops import is_host_step
 from xla_dynamo.backend.options import Options
 from xla_dynamo.bookkeeping import optional
@@ -85,12 +85,13 @@ def _refusal_of(node: Node, target: Target, mixes_floats: bool) -> Refusal | Non
 
 def _error_of_eager(node: Node, inputs: list[Any], mixes_floats: bool) -> str | None:
     dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
-    if not isinstance(node.target, torch._ops.OpOverload):
+    op, arguments = op_of(node), node.args
+    if node.target is rng_keys.call:
+        dtypes, arguments = dtypes - {rng_keys.KEY_DTYPE}, node.args[3:]
+    if not isinstance(op, torch._ops.OpOverload) or operands.are_usual(op, dtypes):
         return None
-    if operands.are_usual(dtypes) and node.target not in operands.SUMMANDS:
-        return None
-    args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
-    return operands.refusal(node.target, args, kwargs, mixes_floats=mixes_floats)
+    args, kwargs = map_arg((arguments, node.kwargs), lambda operand: operand.meta.get("val"))
+    return operands.refusal(op, args, kwargs, mixes_floats=mixes_floats)
 
 
 def report(refused: dict[Node, Refusal], options: Options) -> None:

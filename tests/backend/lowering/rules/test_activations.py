@@ -53,6 +53,14 @@ def test_backward(op, args, kwargs, dtype):
     check(op, torch.linspace(-2, 2, len(x)).to(dtype), x, *args, **kwargs)
 
 
+@pytest.mark.parametrize(("op", "args", "kwargs"), BACKWARD.values(), ids=BACKWARD)
+@pytest.mark.parametrize("dtypes", [DTYPES[2::-2], DTYPES[3::-2]], ids=str)
+def test_backward_of_two_dtypes(op, args, kwargs, dtypes):
+    """Computed in the wider one, and rounded to no other."""
+    x = torch.linspace(-3, 3, 40).to(dtypes[1])
+    check(op, torch.linspace(-2, 2, 40).to(dtypes[0]), x, *args, **kwargs)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8])
 def test_hardtanh_of_integers(dtype):
     check(aten.hardtanh.default, torch.arange(-5, 5).to(dtype), -2, 3)

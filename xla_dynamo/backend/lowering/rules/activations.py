@@ -18,17 +18,21 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
 from ._numerics import at_least, at_most
+from ._promotion import is_array, promote, result_dtype
 
 aten = torch.ops.aten
 
 
 def _rounded_once(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function` computed in the accumulation dtype, its result in the dtype of the first array."""
+    """`function` computed in the accumulation dtype, its result in the arrays' common dtype."""
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Array:
-        wide = [a.astype(dtypes.accumulation(a.dtype)) if isinstance(a, Array) else a for a in args]
-        return function(*wide, **kwargs).astype(args[0].dtype)
+        common = result_dtype(*filter(is_array, args))
+        wide = dtypes.accumulation(common)
+        return function(*(a.astype(wide) if is_array(a) else a for a in args), **kwargs).astype(
+            common
+        )
 
     return wrapped
 
@@ -82,6 +86,7 @@ def hardtanh(x: Array, min_val: float = -1, max_val: float = 1) -> Array:
 
 @lower(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(grad: Array, x: Array, lambd: float) -> Array:
+    grad, x = promote(grad, x)
     return jnp.where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
