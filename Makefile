@@ -9,6 +9,8 @@
 #   make fuzz     1000 random programs against eager, through both doors; failures go to fuzz/
 
 PYTHON ?= python3
+# Tests start many processes: each would compile all modules again.
+export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
 ARGS ?=
 

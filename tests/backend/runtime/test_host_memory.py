@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.programs import python
 
 _STEPS = """
 import resource, torch, xla_dynamo
@@ -28,14 +26,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, host_memory.k
 
 
 def _faults(**environment: str) -> tuple[int, bool]:
-    done = subprocess.run(
-        [sys.executable, "-c", _STEPS],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    faults, kept = done.stdout.split()
+    faults, kept = python(_STEPS, **environment).split()
     return int(faults), kept == "True"
 
 
