@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.like_eager.compiled import assert_like_eager
+from tests.like_eager.compiled import assert_like_eager, fallbacks
 
 
 def images() -> Tensor:
@@ -156,3 +157,47 @@ def test_results_that_are_differentiated_may_be_written_to(name: str, number: in
     for ours, theirs in zip(got, want, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert got[0].stride() == want[0].stride() or name in ("part alone", "unfolded")
+
+
+def heads(x: Tensor) -> Tensor:
+    return x.view(2, 8, 4, 8).transpose(1, 2)
+
+
+def attended(x: Tensor, **options: Any) -> Tensor:
+    q = heads(x)
+    keys = q[:, ::2] if options.get("enable_gqa") else q
+    return F.scaled_dot_product_attention(q, keys, keys, **options)
+
+
+# Views that eager's strides allow, of what passes put other ops in the place of.
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "attention": lambda x: attended(x).transpose(1, 2).view(2, 8, 32),
+    "causal attention": lambda x: attended(x, is_causal=True).transpose(1, 2).flatten(2),
+    "attention of fewer keys": lambda x: attended(x, enable_gqa=True).transpose(1, 2).view(16, 32),
+    "attention with a mask": lambda x: (
+        attended(x, attn_mask=torch.ones(8, 8, dtype=torch.bool).tril())
+        .transpose(1, 2)
+        .view(16, 32)
+    ),
+    "a view in backward": lambda x: attended(x * 2).transpose(1, 2).reshape(2, 8, 32) * x,
+    "log_softmax": lambda x: x.transpose(1, 2).log_softmax(1).view(2, -1),
+    "slice at a tensor": lambda x: (
+        x.permute(2, 0, 1).narrow(1, torch.tensor(1), 1).permute(1, 2, 0).view(8, 32)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_where_another_size_changes(name: str) -> None:
+    def function(x: Tensor, z: Tensor) -> Tensor:
+        y = VIEWS[name](x)
+        return (y * torch.linspace(0, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() + z.sum()
+
+    compiled = torch.compile(function, backend="xla", fullgraph=True)
+    x = torch.randn(2, 8, 32, dtype=torch.float64, requires_grad=True)
+    for size in (3, 5, 6):
+        z = torch.ones(size, dtype=torch.float64)
+        results = [f(x, z) for f in (compiled, function)]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*(torch.autograd.grad(y, x) for y in results))
+    assert fallbacks() == {}

@@ -69,6 +69,12 @@ def substitute(node: Node, new: Node) -> None:
     node.graph.erase_node(node)
 
 
+def substitute_made(node: Node, new: Node) -> None:
+    """Use `new`, which was made for it, in place of `node`: it keeps the strides of its value."""
+    new.meta["val"] = node.meta["val"]
+    substitute(node, new)
+
+
 def exchange_targets(graph: Graph, others: Mapping[object, Callable[..., Any]]) -> bool:
     """Exchange the targets of calls, which keep their arguments; whether any was exchanged."""
     found = [node for node in graph.nodes if node.target in others]

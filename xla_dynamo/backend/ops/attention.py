@@ -18,10 +18,17 @@ def _factor(query: Tensor, scale: float | None) -> float:
 def _fake_attention(
     query: Tensor, key: Tensor, value: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows = query.shape[:-1]
-    sizes = (value.shape[-1], key.shape[-2], 1)
-    out, weights, inverse = (query.new_empty((*rows, size)) for size in sizes)
-    return out, weights, inverse
+    weights, inverse = (query.new_empty((*query.shape[:-1], n)) for n in (key.shape[-2], 1))
+    return torch.empty_like(query), weights, inverse
+
+
+def _fake_gradients(_: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
+    return tuple(map(_empty_gradient, tensors[:3]))
+
+
+def _empty_gradient(x: Tensor) -> Tensor:
+    """Positions before heads in memory, as in the gradients of ATen's attention."""
+    return torch.empty_permuted(x.shape, (0, 2, 1, 3), dtype=x.dtype, device=x.device)
 
 
 @op(fake=_fake_attention)
@@ -35,7 +42,7 @@ def attention(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention; exp(score - the row's largest), [b, h, t, s]; and 1 / their sum, [b, h, t, 1].
 
-    Where a row has no key to attend to, all three are zero.
+    Where a row has no key to attend to, all three are zero. The first has the query's strides.
     """
     shared = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(shared, 1) for x in (key, value))
@@ -50,10 +57,10 @@ def attention(
     weights = (scores - scores.amax(-1, keepdim=True).clamp(min=lowest)).exp()
     total = weights.sum(-1, keepdim=True)
     inverse = torch.where(total == 0, 0, 1 / total)
-    return weights @ value * inverse, weights, inverse
+    return torch.empty_like(query).copy_(weights @ value * inverse), weights, inverse
 
 
-@op(fake=lambda _, *tensors: tuple(map(torch.empty_like, tensors[:3])))
+@op(fake=_fake_gradients)
 def attention_backward(
     grad: Tensor,
     query: Tensor,
@@ -73,4 +80,6 @@ def attention_backward(
     by_key, by_value = (
         x.unflatten(1, (heads, shared)).sum(2) for x in (grad_scores.mT @ query, weights.mT @ grad)
     )
-    return grad_scores @ keys, by_key, by_value
+    gradients = zip((query, key, value), (grad_scores @ keys, by_key, by_value), strict=True)
+    by_query, by_key, by_value = (_empty_gradient(x).copy_(g) for x, g in gradients)
+    return by_query, by_key, by_value

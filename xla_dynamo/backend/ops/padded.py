@@ -70,7 +70,8 @@ def _fake_unique(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Tensor,
     size = x.numel() if dim is None else x.shape[dim]
     counts = x.new_empty((size,), dtype=torch.int64)
     if dim is None:
-        return x.new_empty((size,)), torch.empty_like(x, dtype=torch.int64), counts, _fake_count(x)
+        groups = x.new_empty(x.shape, dtype=torch.int64)
+        return x.new_empty((size,)), groups, counts, _fake_count(x)
     return x.new_empty(x.shape), torch.empty_like(counts), counts, _fake_count(x)
 
 

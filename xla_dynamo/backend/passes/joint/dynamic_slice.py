@@ -49,12 +49,18 @@ def _rewrite(graph: Graph, node: Node) -> bool:
     else:
         op = ops.dynamic_slice_backward.default
         args = (narrow, arguments["input_sizes"], dim, start)
-    known = [(fx.known_size(size), size) for size in node.meta["val"].shape]
-    sizes = [size if value is None else value for value, size in known]
+    old = node.meta["val"]
+    sizes, strides = ([_known(n) for n in numbers] for numbers in (old.shape, old.stride()))
     with graph.inserting_before(node):
-        value = node.meta["val"].new_empty(sizes)
+        value = old.new_empty_strided(sizes, strides)
         edit.substitute(node, edit.insert(graph, op, args, {}, like=node, value=value))
     return True
+
+
+def _known(size: Any) -> Any:
+    """A size as a number, where it is known to be one."""
+    number = fx.known_size(size)
+    return size if number is None else number
 
 
 def _memory(node: Node) -> Any:

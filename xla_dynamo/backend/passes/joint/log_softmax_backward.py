@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph.edit import call, drop_detached, substitute
+from xla_dynamo.backend.graph.edit import call, drop_detached, substitute_made
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
@@ -64,11 +64,11 @@ def _split(graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node]) -
         with graph.inserting_before(gradient):
             shares = backward(aten.div.Tensor, weights, total)
             taken = backward(aten.mul.Tensor, shares, _sum_over_classes(backward, grad, dim))
-            substitute(gradient, backward(aten.sub.Tensor, grad, taken))
+            substitute_made(gradient, backward(aten.sub.Tensor, grad, taken))
     for user in list(node.users):
-        is_loss = user.target in _LOSSES and user.args[1] is node
-        user.replace_input_with(node, x if is_loss else output)
-    graph.erase_node(node)
+        if user.target in _LOSSES and user.args[1] is node:
+            user.replace_input_with(node, x)
+    substitute_made(node, output)
 
 
 def _sum_over_classes(call: Callable[..., Node], grad: Any, dim: int) -> Node:

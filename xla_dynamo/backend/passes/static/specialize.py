@@ -2,6 +2,8 @@
 
 XLA compiles static shapes only, so each combination of sizes gets a graph of its own. An int
 argument that no shape depends on (a scale, a step count) stays an argument: a 0-d int64 tensor.
+Values keep the strides that were traced, on which views rely: ops that passes have put in place of
+others may infer different ones.
 """
 
 from __future__ import annotations
@@ -111,7 +113,8 @@ def specialize(graph: Graph, context: Context) -> bool:
     """
     if context.arguments is None:
         return drop_identities(graph)
-    runtime_ints = find_symbols(graph).runtime_ints
+    symbols = find_symbols(graph)
+    traced = _Traced(graph, symbols.key(context.arguments), symbols)
     arguments = iter(enumerate(context.arguments))
     values: dict[Node, Any] = {}  # what a node has become: a node, a number, a tuple
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -119,24 +122,68 @@ def specialize(graph: Graph, context: Context) -> bool:
         values[node] = node
         if node.op == "placeholder":
             position, argument = next(arguments)
-            values[node] = _argument(node, argument, position in runtime_ints, mode)
+            is_runtime_int = position in symbols.runtime_ints
+            values[node] = _argument(node, argument, is_runtime_int, mode, traced)
         elif node.op != "get_attr":
             node.args, node.kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
             if node.op == "call_function":
-                values[node] = _called(node, mode)
+                values[node] = _called(node, mode, traced)
     for node in reversed(graph.nodes):
         if node.op == "call_function" and values[node] is not node:
             graph.erase_node(node)
     return True
 
 
-def _argument(node: Node, argument: Any, is_runtime_int: bool, mode: FakeTensorMode) -> Any:
+class _Traced:
+    """The strides that were traced, as numbers for the sizes of a call."""
+
+    def __init__(self, graph: Graph, key: Sequence[int], symbols: Symbols) -> None:
+        placeholders = fx.placeholders(graph)
+        self._known: dict[Any, int | None] = {}  # by expression
+        for (position, dimension), number in zip(symbols.sources, key, strict=True):
+            value = placeholders[position].meta["val"]
+            size = value if dimension is None else value.shape[dimension]
+            self._known[size.node.expr] = number
+        self._numbers = {e: n for e, n in self._known.items() if e.is_symbol}
+
+    def strides(self, value: Any) -> tuple[int, ...] | None:
+        """The strides of a traced tensor; None where they are not known."""
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return None
+        found = tuple(self._number(stride) for stride in value.stride())
+        return None if None in found else found  # type: ignore[return-value]
+
+    def _number(self, stride: Any) -> int | None:
+        if isinstance(stride, int):
+            return stride
+        expression = stride.node.expr
+        if expression not in self._known:
+            number = expression.xreplace(self._numbers)
+            self._known[expression] = int(number) if number.is_number else None
+        return self._known[expression]
+
+    def restrided(self, value: Any, old: Any) -> Any:
+        """What was inferred for an op, with the strides of what was traced for it."""
+        strides = self.strides(old)
+        if not isinstance(value, torch.Tensor) or strides is None or value.dim() != len(strides):
+            return value
+        if value.layout is not torch.strided or value.stride() == strides:
+            return value
+        return value.new_empty_strided(value.shape, strides)
+
+
+def _argument(
+    node: Node, argument: Any, is_runtime_int: bool, mode: FakeTensorMode, traced: _Traced
+) -> Any:
     """What a placeholder becomes."""
     if isinstance(argument, torch.Tensor):
         options = {"dtype": argument.dtype, "device": argument.device}
+        strides = argument.stride()
+        # What another program computed is row-major, whatever was traced.
+        if not node.meta.get("argument") and argument.is_contiguous():
+            strides = traced.strides(node.meta.get("val")) or strides
         with mode:
-            value = torch.empty_strided(argument.shape, argument.stride(), **options)
-        node.meta["val"] = value
+            node.meta["val"] = torch.empty_strided(argument.shape, strides, **options)
         return node
     if is_runtime_int:
         with mode:
@@ -147,7 +194,7 @@ def _argument(node: Node, argument: Any, is_runtime_int: bool, mode: FakeTensorM
     return argument
 
 
-def _called(node: Node, mode: FakeTensorMode) -> Any:
+def _called(node: Node, mode: FakeTensorMode, traced: _Traced) -> Any:
     """What a call, whose arguments are known, becomes."""
     if node.target in edit.IDENTITIES:
         return node.args[0]
@@ -161,6 +208,8 @@ def _called(node: Node, mode: FakeTensorMode) -> Any:
             value = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
         else:
             value = node.target(*args, **kwargs)  # type: ignore[operator]
+            if not fx.gives_views(node.target):
+                value = traced.restrided(value, node.meta.get("val"))
     if isinstance(value, (int, float, bool)):
         return value
     node.meta = {**edit.inherited(node), "val": value}
