@@ -9,7 +9,8 @@ compiled and why. Importing this imports neither jax nor torch_mlir and changes 
 
 from __future__ import annotations
 
-from .backend import xla as xla
+import typing
+
 from .backend.metrics import CompileRecord as CompileRecord
 from .backend.metrics import FallbackWarning as FallbackWarning
 from .backend.metrics import PassRecord as PassRecord
@@ -27,6 +28,18 @@ from .errors import OptionError as OptionError
 from .errors import OutOfMemory as OutOfMemory
 from .errors import UnsupportedOp as UnsupportedOp
 from .errors import XlaDynamoError as XlaDynamoError
+
+if typing.TYPE_CHECKING:
+    from .backend import xla as xla
+
+
+def __getattr__(name: str) -> object:
+    """`xla`, the backend: it is looked up when it is used, which loads Dynamo."""
+    if name != "xla":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import backend
+
+    return backend.xla
 
 
 def device() -> str:

@@ -60,7 +60,7 @@ def test_models_train_with_dropout(name: str) -> None:
         torch.manual_seed(seed)
         return compiled(*batch)
 
-    with expect_executables(2), torch._dynamo.config.patch(allow_rnn=True):
+    with expect_executables(2):
         parameters = list(module.parameters())
         gradients = torch.autograd.grad(loss(7), parameters)
         norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))

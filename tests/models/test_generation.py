@@ -54,7 +54,7 @@ def test_evaluation_is_eager(name: str) -> None:
     module, batch = build(ZOO[name], torch.float32, dropout=ZOO[name].dropout)
     module.eval()
     before = copy.deepcopy(module.state_dict())
-    with torch.no_grad(), expect_executables(1), torch._dynamo.config.patch(allow_rnn=True):
+    with torch.no_grad(), expect_executables(1):
         actual = torch.compile(module, backend="xla")(*batch)
         torch.testing.assert_close(actual, module(*batch))
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())

@@ -15,7 +15,7 @@ def test_program_size_does_not_grow_with_length(kind: type[nn.RNNBase]) -> None:
     for length in (5, 50):
         torch.compiler.reset()
         layer = kind(3, 4, num_layers=2, bidirectional=True)
-        with torch._dynamo.config.patch(allow_rnn=True), xla_dynamo.capture() as stages:
+        with xla_dynamo.capture() as stages:
             output, _ = torch.compile(layer, backend="xla", dynamic=False)(
                 torch.randn(length, 2, 3)
             )

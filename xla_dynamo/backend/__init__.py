@@ -10,14 +10,14 @@ runtime/      StableHLO -> PJRT executables; buffers, disk cache
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
 from xla_dynamo import versions
 
 
-def xla(
+def _xla(
     gm: GraphModule,
     example_inputs: Sequence[Any],
     *,
@@ -60,3 +60,19 @@ def xla(
         decompositions=traced_decompositions(),
         joint_pass=edit_joint,
     )
+
+
+_xla.__name__ = _xla.__qualname__ = "xla"
+if TYPE_CHECKING:
+    xla = _xla
+
+
+def __getattr__(name: str) -> Any:
+    """`xla`: whoever asks for it, PyTorch or a user, is about to run Dynamo."""
+    if name != "xla":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .capture import recurrent_modules
+
+    recurrent_modules.allow(_xla)
+    globals()["xla"] = _xla
+    return _xla

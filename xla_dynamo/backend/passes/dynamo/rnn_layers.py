@@ -1,8 +1,8 @@
 """Replace nn.LSTM, nn.GRU and nn.RNN in Dynamo's graph, before AOTAutograd unrolls them.
 
-Dynamo (with `allow_rnn`) captures these modules as one call of torch.lstm, torch.gru,
-torch.rnn_tanh or torch.rnn_relu. `use_rnn_layers` puts a function in its place that takes the same
-arguments and calls the ops of ops/recurrent.py, so that AOTAutograd records two nodes per layer and
+Dynamo captures these modules (see capture/recurrent_modules.py) as one call of torch.lstm,
+torch.gru, torch.rnn_tanh or torch.rnn_relu. `use_rnn_layers` puts a function in its place that
+takes the same arguments and calls the ops of ops/recurrent.py, so that AOTAutograd records two nodes per layer and
 direction: one for forward, one for backward. Calls with packed sequences stay as they are.
 """
 
