@@ -60,7 +60,9 @@ def _run(combination: Combination, *, keep: bool) -> dict[str, Any]:
         if told:
             checks = dict.fromkeys((check.name for check in CHECKS), told)
         else:
-            checks = {check.name: _check(check, python, folder) for check in CHECKS}
+            # With a real torch_xla beside, each script is told that we take its place.
+            quiet = {"PYTHONWARNINGS": "ignore::UserWarning"} if combination.torch_xla else {}
+            checks = {check.name: _check(check, python, folder, quiet) for check in CHECKS}
         versions = _versions(python) if not told else {}
     finally:
         if not keep:
@@ -88,8 +90,8 @@ def _environment(combination: Combination, folder: Path) -> tuple[Path, str]:
     return python, ""
 
 
-def _check(check: Check, python: Path, folder: Path) -> str:
-    environment = os.environ | {"XLA_DYNAMO_CACHE_DIR": str(folder / "cache")}
+def _check(check: Check, python: Path, folder: Path, more: dict[str, str]) -> str:
+    environment = os.environ | {"XLA_DYNAMO_CACHE_DIR": str(folder / "cache")} | more
     environment.pop("PYTHONPATH", None)
     done = _call([str(python), *check.arguments], folder / "src", environment, check.seconds)
     if done is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -78,7 +79,7 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
             raise OptionError(
                 f"options[{name!r}] is unknown to backend 'xla'.{hint} Legal: {', '.join(names)}."
             )
-    given.setdefault("matmul_precision", torch.get_float32_matmul_precision())
+    given.setdefault("matmul_precision", matmul_precision())
     given.setdefault("numerics", config().numerics)
     given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     given.setdefault("max_executables", config().max_executables)
@@ -92,3 +93,10 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     if not isinstance(parsed.max_executables, int) or parsed.max_executables < 1:
         raise OptionError(f"options['max_executables']={parsed.max_executables!r} is not >= 1.")
     return parsed
+
+
+def matmul_precision() -> str:
+    """torch.get_float32_matmul_precision(), which in torch 2.9 warns that it is old."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.get_float32_matmul_precision()

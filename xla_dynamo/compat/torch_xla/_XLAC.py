@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.options import matmul_precision
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
@@ -103,7 +104,7 @@ def _init_computation_client() -> None:
 
 
 def _xla_runtime_is_initialized() -> bool:
-    return bool(pending.traces())
+    return pending.runtime_is_used()
 
 
 def _prepare_to_exit() -> None:
@@ -212,7 +213,7 @@ def _xla_get_mat_mul_precision() -> str:
     """What _xla_set_mat_mul_precision set, or torch.set_float32_matmul_precision."""
     named = {torch_name: name for name, torch_name in _PRECISIONS.items()}
     set_here = settings.options().get("matmul_precision")
-    return named[set_here or torch.get_float32_matmul_precision()]
+    return named[set_here or matmul_precision()]
 
 
 def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True) -> None:
