@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 
@@ -164,9 +165,32 @@ def test_graphs_of_torch_compile_are_measured() -> None:
     torch.testing.assert_close(results[0].cpu(), torch.ones(3).exp() * 2)
     assert data("RunCachedGraphInputData")[:2] == (2, 4.0)
     assert data("RunCachedGraphOutputData")[:2] == (2, 6.0)
-    assert met.counter_value("DynamoSyncInputExecuteTime") == 2
+    assert met.counter_value("DynamoSyncInputExecuteTime") == 1  # compiling is a barrier
     assert met.counter_value("ExecuteComputation") == 4
     assert data("ExecuteTime")[0] == 4
+
+
+@pytest.mark.parametrize("backend", ["xla", "openxla"])
+def test_graphs_of_torch_compile_are_compiled_once_a_shape(backend: str) -> None:
+    module = nn.Linear(3, 2).requires_grad_(False)
+    compiled = torch.compile(copy.deepcopy(module).to(XLA), backend=backend)
+    for launches, (rows, programs) in enumerate(((2, 1), (2, 1), (5, 2), (5, 2)), 1):
+        x = torch.ones(rows, 3)
+        torch.testing.assert_close(compiled(x.to(XLA)).cpu(), module(x))
+        assert data("CompileTime")[0] == met.counter_value("UncachedCompile") == programs
+        assert data("ExecuteTime")[0] == met.counter_value("ExecuteComputation") == launches
+
+
+def test_backward_of_a_graph_is_counted_too() -> None:
+    compiled = torch.compile(nn.Sequential(nn.Linear(3, 2), nn.Tanh()).to(XLA), backend="openxla")
+    x = torch.ones(2, 3).to(XLA)
+    xla_dynamo.reset_metrics()
+    for _ in range(3):
+        compiled(x).sum().backward()
+        xm.mark_step()
+    names = [record.graph.split()[-1] for record in xla_dynamo.compiles()]
+    assert {"forward", "backward"} < set(names)
+    assert met.counter_value("UncachedCompile") == data("CompileTime")[0] == len(names)
 
 
 def test_threads_lose_no_counts() -> None:

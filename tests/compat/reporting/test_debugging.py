@@ -219,6 +219,33 @@ def test_analysis_of_compiles_and_launches(written: Path) -> None:
     assert re.fullmatch(r"Compilation Analysis:   <module> \(<string>:\d+\)", block[13])
 
 
+def test_graphs_of_torch_compile_are_shown(tmp_path: Path) -> None:
+    python(
+        """
+        import torch, torch_xla
+        x = torch.ones(4, 4, device=torch_xla.device())
+        compiled = torch.compile(lambda x: x * 100, backend="openxla")
+        for _ in range(2):
+            compiled(x)
+        """,
+        PT_XLA_DEBUG="1",
+        PT_XLA_DEBUG_FILE=str(tmp_path / "analysis"),
+    )
+    text = (tmp_path / "analysis").read_text()
+    inputs = "torch_xla.sync when dynamo processing input graphs"
+    assert re.findall(r"\nCompilation Analysis: Compilation Cause\n.*?:   (.*)\n", text) == [
+        inputs,
+        "dynamo is compiling a FX graph to HLO",
+    ]
+    executing = "dynamo is executing a compiled program"
+    launches = re.findall(r"\nExecution Analysis: Execution Cause\n.*?:   (.*)\n", text)
+    assert launches == [inputs, executing, executing]
+    hashes = re.findall(r"Graph Hash: ([0-9a-f]{32})\n", text)
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert len(set(hashes[2:])) == 1
+    assert text.count("Compilation Analysis:   <module> (<string>:") == 2
+
+
 def test_saving_every_graph(written: Path) -> None:
     text = (written / "graphs.0").read_text()
     assert text.startswith("[ScheduleSyncTensorsGraph]\nTensorsGraphInfo:\n  mark_step (")
@@ -267,11 +294,12 @@ def test_without_the_variables_nothing_is_registered() -> None:
     printed = python(
         """
         from xla_dynamo.compat.device import step_barrier
-        from xla_dynamo.compat.execution import program_cache, sync
+        from xla_dynamo.compat.execution import compiled_graphs, program_cache, sync
         print(program_cache.on_compile, sync.on_launch, step_barrier._after_step)
+        print(compiled_graphs.on_compile, compiled_graphs.on_launch)
         """
     )
-    assert printed == "[] [] []\n"
+    assert printed == "[] [] []\n[] []\n"
 
 
 def _read(x: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ A call looks up or aliases the input arrays, launches the executable, and wraps 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Request:
         return Context(self.name, self.way_in, target_of(self.options, platform))
 
 
-def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list[Any]]:
+def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequence[Any]]:
     """Compile `graph` (it is edited) and return what runs it on a list of arguments.
 
     Raises:
@@ -80,39 +81,33 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], list
             graph.erase_node(node)
     if all(output.array is None for output in planned):
         return lambda arguments: [output.result(arguments, ()) for output in planned]
+    if home is not None:
+        there, launch = home, resident.RESIDENCIES[home.type].launch
+        make = functools.partial(compile_executable, graph, request, device)
+        executable = resident.RESIDENCIES[home.type].compiled(make, there)
+        return _launch(planned, lambda given: launch(executable, [given[i] for i in used], there))
     executable = compile_executable(graph, request, device)
-    if home is None:
-        slots = [buffers.Slot(device, i, i in request.resident) for i in used]
-        host = all(node.meta["val"].device.type == "cpu" for node in fx.results(graph))
-        return _launch(
-            planned,
-            executable,
-            to_arrays=lambda given: [slot.array(given[slot.position]) for slot in slots],
-            to_tensors=lambda arrays: pjrt.to_tensors(arrays, device, host),
-        )
-    residency = resident.RESIDENCIES[home.type]
-    return _launch(
-        planned,
-        executable,
-        to_arrays=lambda given: residency.arrays([given[i] for i in used], home),
-        to_tensors=lambda arrays: residency.tensors(arrays, home),
-    )
+    slots = [buffers.Slot(device, i, i in request.resident) for i in used]
+    host = all(node.meta["val"].device.type == "cpu" for node in fx.results(graph))
+
+    def run(given: list[Any]) -> Sequence[torch.Tensor]:
+        arrays = executable(*[slot.array(given[slot.position]) for slot in slots])
+        return pjrt.to_tensors(arrays, device, host)
+
+    return _launch(planned, run)
 
 
 def _launch(
-    planned: Sequence[output_plan.Output],
-    executable: pjrt.Executable,
-    to_arrays: Callable[[list[Any]], list[pjrt.Array]],
-    to_tensors: Callable[[list[pjrt.Array]], list[torch.Tensor]],
-) -> Callable[[list[Any]], list[Any]]:
+    planned: Sequence[output_plan.Output], run: Callable[[list[Any]], Sequence[torch.Tensor]]
+) -> Callable[[list[Any]], Sequence[Any]]:
     """The call path. The common case, all results distinct arrays in order, needs no assembly."""
     arrays = [output.array for output in planned]
     is_plain = arrays == list(range(len(arrays))) and not any(o.view or o.view_ops for o in planned)
+    if is_plain:
+        return run
 
     def launch(arguments: list[Any]) -> list[Any]:
-        tensors = to_tensors(executable(*to_arrays(arguments)))
-        if is_plain:
-            return tensors
+        tensors = run(arguments)
         return [output.result(arguments, tensors) for output in planned]
 
     return launch

@@ -95,6 +95,7 @@ class Executable:
     def __init__(self, loaded: Any, device: Device, inputs: Sequence[Any], outputs: Sequence[Any]):
         self.loaded = loaded
         self.device = device
+        self.arguments, self.results = len(inputs), len(outputs)
         self.aliases = 0  # results that take over the memory of an argument
         self._call = _call_path(loaded, device, len(inputs), outputs)
 

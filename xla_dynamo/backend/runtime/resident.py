@@ -1,7 +1,7 @@
 """Tensors that live on an XLA device, as arguments and results of compiled graphs.
 
 A torch CPU tensor becomes an argument through DLPack. A tensor of device type "xla" already is a
-device array; the package that makes such tensors registers here how to convert them.
+device array; the package that makes such tensors registers here how to launch on them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ else:
 
 @dataclass(frozen=True)
 class Residency:
-    """How tensors of one device type are converted to device arrays and back.
+    """How programs are made for tensors of one device type, and launched on them.
 
     device: the PJRT device of a torch device.
-    arrays: the arrays of tensors that are on that device, or on the CPU.
-    tensors: new tensors of arrays, on a torch device.
+    compiled: calls a function that compiles for that device, and counts what it gives.
+    launch: runs a program on tensors of that device, or of the CPU; new tensors, on that device.
     """
 
     device: Callable[[torch.device], pjrt.Device]
-    arrays: Callable[[Sequence[torch.Tensor], torch.device], list[pjrt.Array]]
-    tensors: Callable[[Sequence[pjrt.Array], torch.device], list[torch.Tensor]]
+    compiled: Callable[[Callable[[], pjrt.Executable], torch.device], pjrt.Executable]
+    launch: Callable[
+        [pjrt.Executable, Sequence[torch.Tensor], torch.device], Sequence[torch.Tensor]
+    ]
 
 
 RESIDENCIES: dict[str, Residency] = {}

@@ -16,7 +16,14 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.runtime import resident
-from xla_dynamo.compat.execution import dispatch, factories_like, predicates, sync  # noqa: F401  (fill HANDLERS)
+from xla_dynamo.compat.execution import (
+    automatic_barriers,  # noqa: F401  (sets the policy of traces)
+    compiled_graphs,
+    dispatch,
+    factories_like,  # noqa: F401  (fills HANDLERS)
+    predicates,  # noqa: F401  (fills HANDLERS)
+    sync,
+)
 from xla_dynamo.compat.kernels import inplace
 from xla_dynamo.compat.kernels.as_strided import register_as_strided
 from xla_dynamo.compat.kernels.composites import register_composites
@@ -53,7 +60,9 @@ def install() -> None:
     register_single_ops(autograd, primitives)
     register_control_flow()
     resident.RESIDENCIES["xla"] = resident.Residency(
-        lambda device: sync.device_of(pending.trace(device)), sync.arrays_of, sync.tensors_of
+        lambda device: sync.device_of(pending.trace(device)),
+        compiled_graphs.compiled,
+        compiled_graphs.launch,
     )
     pending.allow_backward()
     hide_kernels()

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import atexit
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from xla_dynamo.compat.execution.sync import cut
+from xla_dynamo.compat.execution.sync import cut, launched
 from xla_dynamo.compat.recording import devices, metrics, pending
 
 from .closures import AsyncClosureHandler, Closure
@@ -22,7 +21,6 @@ from .closures import AsyncClosureHandler, Closure
 _worker = AsyncClosureHandler()
 _closures: dict[int, list[Closure]] = {}
 _async_closures: dict[int, list[Closure]] = {}
-_launched: dict[int, list[weakref.ref[Any]]] = {}
 _after_step: list[Callable[[], None]] = []
 _at_exit: list[Any] = []
 
@@ -50,24 +48,15 @@ def mark_step(device: devices.Named | None = None, *, wait: bool = False) -> Non
 def launch(device: devices.Named, *, wait: bool = False) -> None:
     """Launch what is pending on a device; with `wait`, return when it is done."""
     index = devices.index_of(device)
-    trace = pending.trace(torch.device("xla", index))
-    with trace.lock:
-        values = trace.values  # the list only: a second reference to a value would keep it alive
-        try:
-            cut(trace)
-        finally:
-            if trace.values is not values:  # launched, also if one of its ops raised
-                made = (value.array for value in values)
-                _launched[index] = [weakref.ref(array) for array in made if array is not None]
-            del values  # a traceback would keep them
+    cut(pending.trace(torch.device("xla", index)))
     if wait:
         wait_for([index])
 
 
 def wait_for(of: Sequence[devices.Named] = ()) -> None:
     """Return when everything launched on these devices (default: all) is done."""
-    for index in [devices.index_of(name) for name in of] or list(_launched):
-        for reference in _launched.get(index, ()):
+    for index in [devices.index_of(name) for name in of] or list(launched):
+        for reference in launched.get(index, ()):
             array = reference()
             if array is not None and not array.is_deleted():
                 array.block_until_ready()

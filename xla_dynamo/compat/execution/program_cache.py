@@ -95,7 +95,7 @@ def compile_trace(
         else:
             error_origin.number(builder.graph.nodes)
             request = recompile_reason.request(trace, (live, dead))
-            with metrics.timed("CompileTime"), functionalization.outermost():
+            with metrics.timed(metrics.of_trace("CompileTime")), functionalization.outermost():
                 compiled = device_launch.compile_arrays(
                     builder.graph, request, device, donated, metrics.count_fallback
                 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _options: dict[str, Any] = {}
-_flags: dict[str, Any] = {"eager": False, "graph_name": "", "ir_debug": False}
+_flags: dict[str, Any] = {"graph_name": "", "ir_debug": False}
 # Why no program may be launched now, if none may: the text of the error.
 launch_refusal: str | None = None
 

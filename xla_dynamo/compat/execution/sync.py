@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
+from xla_dynamo.compat.recording.trace_bounds import policy
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
-from xla_dynamo.compat.values.values import Array, Meta, Value, leaf_of, meta, meta_of, tensor
+from xla_dynamo.compat.values.values import Array, Meta, Value, meta_of
 from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings
@@ -47,6 +48,8 @@ _HELD = _references([Value.__new__(Value)])[0]
 
 # Are told of every launch of a trace.
 on_launch: list[Callable[[Trace, Program], None]] = []
+# The results of the last launch on each device; in eager mode, of all that are not done.
+launched: dict[int, list[weakref.ref[Array]]] = {}
 
 
 def cut(trace: Trace) -> bool:
@@ -139,9 +142,17 @@ def _launch(trace: Trace, program: Program, run: Run) -> None:
         value.stamp = None
     metrics.launched(trace.state, len(values), len(inputs) + len(scalars), len(results))
     if results:
-        metrics.watch(trace.device.index, start, results[program.watch], id(program))
+        index, name = trace.device.index, metrics.of_trace("ExecuteTime")
+        metrics.watch(index, start, results[program.watch], id(program), name)
+        earlier = launched.get(index, ()) if policy.each_op else ()
+        launched[index] = [*filter(_runs, earlier), *map(weakref.ref, results)]
     for listener in on_launch:
         listener(trace, program)
+
+
+def _runs(result: weakref.ref[Array]) -> bool:
+    array = result()
+    return array is not None and not array.is_deleted() and not array.is_ready()
 
 
 def set_option(name: str, value: Any) -> None:
@@ -215,32 +226,3 @@ def download(value: Value) -> torch.Tensor:
     if own.strides is None:
         return host
     return torch.empty_strided(host.shape, own.strides, dtype=host.dtype).copy_(host)
-
-
-def arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:
-    """The arrays of tensors that enter a compiled graph on `device`, after a barrier if need be."""
-    arrays, waits = [], False
-    for each in tensors:
-        leaf = leaf_of(each)
-        value = upload(pending.trace(device), each) if leaf is None else leaf.value
-        if stored(value.meta.dtype) is not value.meta.dtype:  # compiled graphs have no such switch
-            arrays.append(pjrt.upload(download(value), device_of(trace_of(value))))
-        else:
-            waits = waits or value.array is None
-            arrays.append(materialize(value))
-    metrics.graph_enters(len(arrays), waits)
-    return arrays
-
-
-def tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
-    """New tensors on `device` for arrays that a compiled graph gave."""
-    home = pending.trace(device)
-    metrics.graph_launched(home.device.index, arrays)
-    made = []
-    for array in arrays:
-        dtype = dtypes.to_torch(array.dtype)
-        if stored(dtype) is not dtype:
-            made.append(tensor(upload(home, pjrt.download(array))))
-        else:
-            made.append(tensor(Value(meta(torch.Size(array.shape), dtype), home, array=array)))
-    return made

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.execution import dispatch, sync
+from xla_dynamo.compat.execution import automatic_barriers, dispatch, sync
 from xla_dynamo.compat.recording import shape_inference
 from xla_dynamo.compat.recording.pending import trace
 from xla_dynamo.compat.recording.trace import trace_of
@@ -67,6 +67,9 @@ def _recorder(func: Any) -> Callable[..., Any]:
 
     def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
         home = trace(kwargs.pop("device"))
+        if op.random and automatic_barriers.runs_each_op():
+            # In torch_xla it writes to memory that a program of its own has made.
+            home.record(op_of(aten.zeros.default), (func(*args, device="meta").shape,), {})
         kwargs.pop("pin_memory", None)
         kwargs.pop("layout", None)
         made = home.record(op, args, kwargs)

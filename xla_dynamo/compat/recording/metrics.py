@@ -22,6 +22,7 @@ from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.trie import State
 
 from .execution_time import Watch
+from .trace_bounds import policy
 
 _SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
 _STATES = 4096  # states whose launches are counted one by one, before they are summed up
@@ -46,7 +47,7 @@ counters: collections.Counter[str] = collections.Counter()
 metrics: collections.defaultdict[str, Metric] = collections.defaultdict(Metric)
 # Traces that were launched, by the state of the trie at which they ended.
 launches: dict[State, int] = {}
-_watches: dict[int, Watch] = {}  # by the number of the device
+_watches: dict[tuple[int, str], Watch] = {}  # by the number of the device, and the metric
 os.register_at_fork(after_in_child=_watches.clear)  # their threads are not in the child
 _thread = threading.local()  # start: when the thread's last graph was launched
 
@@ -119,11 +120,19 @@ def launched(state: State, values: int, arguments: int, results: int) -> None:
         sum_up()
 
 
-def watch(device: int, start: int, result: Any, program: int) -> None:
+@optional(None)
+def watch(device: int, start: int, result: Any, program: int, name: str = "ExecuteTime") -> None:
     """Time a launch on device `device` at `start` (perf_counter_ns), by one of its arrays."""
-    report = functools.partial(sample, "ExecuteTime")
-    found = _watches.get(device) or _watches.setdefault(device, Watch(report))
+    key = device, name
+    found = _watches.get(key)
+    if found is None:
+        found = _watches.setdefault(key, Watch(functools.partial(sample, name)))
     found.launched(start, result, program)
+
+
+def of_trace(name: str) -> str:
+    """What torch_xla calls a time, CompileTime or ExecuteTime, that a trace of now takes."""
+    return f"EagerOp{name}" if policy.each_op else name
 
 
 def graph_enters(inputs: int, pending: bool) -> None:
@@ -134,15 +143,15 @@ def graph_enters(inputs: int, pending: bool) -> None:
     _thread.start = time.perf_counter_ns()
 
 
-def graph_launched(device: int, results: Sequence[Any]) -> None:
-    """A graph of torch.compile was launched by this thread; `results` are its arrays."""
+@optional(None)
+def graph_launched(device: int, results: Sequence[Any], program: int) -> None:
+    """Graph `program` of torch.compile was launched by this thread; `results` are its arrays."""
     sample("RunCachedGraphOutputData", len(results))
     with lock:
         counters["ExecuteComputation"] += 1
         counters["CreateDataHandles"] += len(results)
     if results:
         result = min(results[0], results[-1], key=lambda array: array.size)
-        program = hash((len(results), results[0].shape, results[-1].shape))
         watch(device, _thread.start, result, program)
 
 
@@ -179,9 +188,16 @@ def _ops(end: State) -> dict[str, int]:
     return dict(counted)
 
 
+# Ops that torch_xla has by another name.
+_COUNTED_AS = dict.fromkeys(
+    ("_native_batch_norm_legit", "_native_batch_norm_legit_functional"), "native_batch_norm"
+)
+
+
 @functools.lru_cache(maxsize=4096)
 def _counter(func: Any) -> str:
-    return "xla::" + func._schema.name.split("::")[1]
+    name = func._schema.name.split("::")[1]
+    return f"xla::{_COUNTED_AS.get(name, name)}"
 
 
 @optional(None)

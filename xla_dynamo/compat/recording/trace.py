@@ -51,6 +51,7 @@ from xla_dynamo.compat.values.values import (
 
 from . import seeds, shape_inference
 from .revive_overwritten import without_failed
+from .trace_bounds import FIRST_LOOK, Full, look, policy
 
 _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
@@ -67,6 +68,8 @@ class Trace:
 
     inputs: values of earlier traces that ops of this one use; values: what they compute;
     scalars, seeds: numbers and PRNG seeds that this trace takes as inputs, in order of use.
+    bound: at how many values it is looked at; ends: the states where one ended by that look;
+    follows: whether the one before did.
     twin: where ops are new because of an integer that only selects: the state that a trace before
         was in after the same ops.
     """
@@ -87,6 +90,7 @@ class Trace:
         self.values: list[Value] = []
         self.scalars: list[Any] = []
         self.seeds: list[int] = []
+        self.bound, self.follows = FIRST_LOOK, False
         self.twin: State | None = None
 
     def forget_programs(self) -> None:
@@ -112,15 +116,23 @@ class Trace:
         with self.lock:
             try:
                 outputs = self._advance(op, args, kwargs)
-                return outputs if outputs is shape_inference.EAGER else self._values(outputs)
+                made = outputs if outputs is shape_inference.EAGER else self._values(outputs)
             except ForeignTensor:  # an everyday answer, and the trace is as before
                 raise
+            except Full:
+                made = Full
             except BaseException as error:
                 self._repair()
                 args = without_failed(op.func, args) if isinstance(error, Exception) else None
                 if args is None:
                     raise
-            return self.record_values(op, args, kwargs)
+                return self.record_values(op, args, kwargs)
+            if made is Full:
+                policy.when_full(self)
+                return self.record_values(op, args, kwargs)
+            if policy.each_op:
+                policy.after_op(self)
+            return made
 
     def _values(self, outputs: Outputs) -> Any:
         """New values of this trace, in the structure of an op's results."""
@@ -199,6 +211,7 @@ class Trace:
         self.default_dtype = torch.get_default_dtype()
         self.root = self.state = State()
         self.states = 0
+        self.ends: set[State] = set()
 
     def _number(self, op: Op, number: Any) -> Any:
         token = FLOAT if type(number) is float else INT
@@ -299,6 +312,8 @@ class Trace:
                 self.scalars.extend(choice.numbers)
                 return known
             twin = selected.alike((self.state, self.twin), choice, self._meta)
+        if len(self.values) >= self.bound:
+            self._end_if_full(op)
         outputs = shape_inference.infer(self._described(key), op, args, kwargs)
         if outputs is shape_inference.EAGER:
             return outputs
@@ -314,6 +329,19 @@ class Trace:
         made = self._add(choice.key, choice.positional, scalars, outputs)
         self.twin = twin
         return made
+
+    def _end_if_full(self, op: Op) -> None:
+        """Look at the trace before `op` is recorded.
+
+        Raises:
+            Full: it ends here.
+        """
+        if self.state not in self.ends:
+            self.bound = look(self.state.path(), op, len(self.values), self.follows)
+            if self.bound > len(self.values):
+                return
+            self.ends.add(self.state)
+        raise Full
 
     def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
         parent = self.state

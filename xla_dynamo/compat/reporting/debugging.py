@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
 import itertools
 import os
 import sys
@@ -22,7 +23,13 @@ import torch
 from xla_dynamo.backend import metrics as backend_metrics
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.compat.device import step_barrier
-from xla_dynamo.compat.execution import program_cache, settings, sync
+from xla_dynamo.compat.execution import (
+    automatic_barriers,
+    compiled_graphs,
+    program_cache,
+    settings,
+    sync,
+)
 from xla_dynamo.compat.values.source_location import Location
 
 from . import ir, ir_text, metrics_report
@@ -66,9 +73,11 @@ def install() -> None:
     asked = from_environment(os.environ)
     if asked.level >= _COMPILES:
         program_cache.on_compile.append(functools.partial(_show_compile, asked))
+        compiled_graphs.on_compile.append(functools.partial(_show_graph_compile, asked))
         atexit.register(_show_summary, asked)
     if asked.level >= _LAUNCHES:
         sync.on_launch.append(functools.partial(_show_launch, asked))
+        compiled_graphs.on_launch.append(functools.partial(_show_graph_launch, asked))
     if asked.graphs:
         sync.on_launch.append(functools.partial(_save_graph, asked))
     if asked.metrics:
@@ -95,15 +104,20 @@ def _block(title: str, lines: Sequence[str]) -> str:
     return "\n" + "".join(f"{title}: {line}\n" for line in ruled)
 
 
-def _graph_lines(trace: Any, program: Any) -> list[str]:
+def _trace_lines(trace: Any, program: Any) -> list[str]:
+    inputs = len(program.inputs) + len(program.scalars) + bool(program.seeds)
+    whole = graph_hash(trace.state, program.results, trace)
+    return _graph_lines(whole, inputs, len(program.results))
+
+
+def _graph_lines(graph: str, inputs: int, outputs: int) -> list[str]:
     name = settings.flag("graph_name")
-    numbers = len(program.inputs) + len(program.scalars) + bool(program.seeds)
     return [
         "Graph Info: ",
         *([f"  Graph Name: {name}"] if name else []),
-        f"  Graph Hash: {graph_hash(trace.state, program.results, trace)}",
-        f"  Number of Graph Inputs: {numbers}",
-        f"  Number of Graph Outputs: {len(program.results)}",
+        f"  Graph Hash: {graph}",
+        f"  Number of Graph Inputs: {inputs}",
+        f"  Number of Graph Outputs: {outputs}",
         "Python Frame Triggered Execution: ",
         *(f"  {frame}" for frame in frames()),
     ]
@@ -117,9 +131,19 @@ def graph_hash(state: Any, results: tuple[int, ...], trace: Any) -> str:
 
 @optional(None)
 def _show_compile(asked: Debugging, trace: Any, program: Any, run: Any) -> None:
+    if not automatic_barriers.runs_each_op():  # as torch_xla
+        _show_compiled(asked, cause(), _trace_lines(trace, program), run)
+
+
+@optional(None)
+def _show_graph_compile(asked: Debugging, executable: Any) -> None:
+    _show_compiled(asked, "dynamo is compiling a FX graph to HLO", _of(executable), executable)
+
+
+def _show_compiled(asked: Debugging, why: str, graph: Sequence[str], run: Any) -> None:
     records = backend_metrics.compiles()
-    why = ["Compilation Reason", f"  {records[-1].reason}"] if records else []
-    lines = ["Compilation Cause", f"  {cause()}", *why, *_graph_lines(trace, program)]
+    reason = ["Compilation Reason", f"  {records[-1].reason}"] if records else []
+    lines = ["Compilation Cause", f"  {why}", *reason, *graph]
     text = _block("Compilation Analysis", lines)
     if hasattr(run, "memory"):
         text += _block("Post Compilation Analysis", _memory_lines(run.memory()))
@@ -139,8 +163,25 @@ def _memory_lines(memory: Any) -> list[str]:
 
 @optional(None)
 def _show_launch(asked: Debugging, trace: Any, program: Any) -> None:
-    lines = ["Execution Cause", f"  {cause()}", *_graph_lines(trace, program)]
+    if not automatic_barriers.runs_each_op():
+        lines = ["Execution Cause", f"  {cause()}", *_trace_lines(trace, program)]
+        write(asked.report, _block("Execution Analysis", lines))
+
+
+@optional(None)
+def _show_graph_launch(asked: Debugging, executable: Any) -> None:
+    lines = ["Execution Cause", "  dynamo is executing a compiled program", *_of(executable)]
     write(asked.report, _block("Execution Analysis", lines))
+
+
+def _of(executable: Any) -> list[str]:
+    """What is said of a graph of torch.compile."""
+    return _graph_lines(_program_hash(executable), executable.arguments, executable.results)
+
+
+@functools.lru_cache(maxsize=64)
+def _program_hash(executable: Any) -> str:
+    return hashlib.blake2b(executable.optimized_hlo().encode(), digest_size=16).hexdigest()
 
 
 _SAVED_AS = {"text": ir.print_nodes, "dot": ir.print_dot}
@@ -167,8 +208,7 @@ _CAUSES = (
     ("debug/profiler.py", "__exit__", "torch_xla.sync when exiting a profiler StepTrace region"),
     ("distributed/parallel_loader.py", "", "torch_xla.sync in parallel loader at step end"),
     ("torch_xla/_step.py", "scope", "torch_xla.compile"),
-    ("core/dynamo_bridge.py", "", "dynamo is executing a compiled program"),
-    ("execution/sync.py", "arrays_of", "torch_xla.sync when dynamo processing input graphs"),
+    ("execution/compiled_graphs.py", "", "torch_xla.sync when dynamo processing input graphs"),
     ("device/step_barrier.py", "mark_step", "user torch_xla.sync"),
     ("device/step_barrier.py", "sync", "user torch_xla.sync"),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from xla_dynamo.compat.device import step_barrier
-from xla_dynamo.compat.execution import settings, sync
+from xla_dynamo.compat.execution import automatic_barriers, settings, sync
 from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.lazily import lazily
 
@@ -42,17 +42,21 @@ def compile(
 
     @contextlib.contextmanager
     def scope() -> Iterator[None]:
-        step_barrier.mark_step()
-        before = settings.flag("graph_name")
-        settings.set_flag("graph_name", label)
+        before, each_op = settings.flag("graph_name"), automatic_barriers.runs_each_op()
+        automatic_barriers.run_each_op(False)
         try:
+            step_barrier.mark_step()
+            settings.set_flag("graph_name", label)
             with settings.no_launches(bool(full_graph)):
                 yield
                 if max_different_graphs is not None:
                     _limit(graphs, max_different_graphs)
         finally:
-            step_barrier.mark_step()
-            settings.set_flag("graph_name", before)
+            try:
+                step_barrier.mark_step()
+            finally:
+                settings.set_flag("graph_name", before)
+                automatic_barriers.run_each_op(each_op)
 
     return scope() if f is None else scope()(f)
 

@@ -1,6 +1,6 @@
-"""torch_xla.experimental, with the switch to run ops one by one, which is stored and no more.
+"""torch_xla.experimental, with the switch to run ops when they are called.
 
-Lazy recording computes the same values, and reports what makes a program slow.
+What torch_xla.compile or torch.compile is given is one program in eager mode too.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from xla_dynamo.compat.execution import settings
+from xla_dynamo.compat.execution import automatic_barriers
 
 
 def eager_mode(enable: bool) -> None:
-    """Set the switch."""
-    settings.set_flag("eager", enable)
+    """Run every op when it is called, or record them and run them at barriers, as usual."""
+    automatic_barriers.run_each_op(enable)
 
 
 def is_eager_mode() -> bool:
-    """The switch."""
-    return settings.flag("eager")
+    """Whether every op runs when it is called."""
+    return automatic_barriers.runs_each_op()
 
 
 @contextlib.contextmanager
