@@ -323,6 +323,8 @@ UNBOUNDED = {
     "compat.execution.sync.launched": "one for each device: what its last launch gave",
     "compat.execution.sync.on_launch": "filled at install",
     "compat.kernels.inplace_views._bases": "weak references, left out when they are dead",
+    "compat.namespace.operators._libraries": "filled at install",
+    "compat.recording.devices._client_device": "one for each device",
     "compat.recording.metrics._watches": "two for each device",
     "compat.recording.metrics.counters": "one for each op, or name in the code",
     "compat.recording.metrics.launches": "summed up when there are 4096",

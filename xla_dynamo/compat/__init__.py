@@ -10,7 +10,7 @@ from __future__ import annotations
 from xla_dynamo import versions
 
 from .device import autocast, grad_scaler, register, torch_patches
-from .namespace import finder
+from .namespace import finder, operators
 from .reporting import debugging
 
 
@@ -28,6 +28,7 @@ def install() -> None:
     autocast.install()
     torch_patches.install()
     debugging.install()
+    operators.install()
 
 
 def uninstall() -> None:

@@ -41,6 +41,10 @@ def test_submodules_are_attributes():
 
     assert torch_xla.core.xla_model.xla_device().type == "xla"
     assert torch_xla.distributed.xla_multiprocessing.spawn is not None
+    assert torch_xla.xm is torch_xla.core.xla_model
+    assert torch_xla.xr.world_size() == 1
+    assert torch_xla.xmp is torch_xla.distributed.xla_multiprocessing
+    assert torch_xla.xu.as_list(1) == [1]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = torch_xla.nothing
 

@@ -1,5 +1,5 @@
 # pyright: reportOptionalMemberAccess=false, reportCallIssue=false, reportMissingImports=false
-"""torch_xla.experimental.gradient_accumulation, as torch_xla 2.9 has it."""
+"""torch_xla.experimental.gradient_accumulation and scan_layers, as torch_xla 2.9 has them."""
 
 from __future__ import annotations
 
@@ -73,3 +73,45 @@ def test_a_carried_tensor_must_not_be_changed_in_place() -> None:
     carried = (torch.tensor(0.0, device=XLA),)
     with pytest.raises(RuntimeError, match="changes a carried tensor in place"):
         gradient_accumulation(step, (torch.ones(4, 3, device=XLA),), model, carried)
+
+
+def scan_layers(*arguments: Any) -> Any:
+    from torch_xla.experimental.scan_layers import scan_layers
+
+    return scan_layers(*arguments)
+
+
+class Both(nn.Module):
+    """A layer of two tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self.linear(x).sin(), self.linear(y) + x
+
+
+def test_layers_of_tuples() -> None:
+    layers = [Both() for _ in range(3)]
+    expected = x, y = torch.randn(3), torch.randn(3)
+    for layer in layers:
+        expected = layer(*expected)
+    moved = (layer.to(XLA) for layer in layers)
+    got = scan_layers(moved, (x.to(XLA), y.to(XLA)))
+    assert isinstance(got, tuple)
+    torch.testing.assert_close([t.cpu() for t in got], list(expected))
+    assert scan_layers([], x) is x
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (lambda: nn.Sequential(nn.Linear(3, 3)), "Layer 1 has mismatched keys"),
+        (lambda: nn.Linear(3, 4), "Shape mismatch for '(weight|bias)' in layer 1"),
+        (lambda: nn.Linear(3, 3, bias=False), r"mismatched keys: layer 0 has \['bias'\]"),
+    ],
+)
+def test_layers_that_differ_are_refused(second: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        scan_layers([nn.Linear(3, 3), second()], torch.ones(3))

@@ -11,6 +11,7 @@ from torch_xla import _XLAC
 from torch_xla._internal import tpu
 
 import xla_dynamo
+from tests.programs import python
 from xla_dynamo.compat.execution import settings, sync
 from xla_dynamo.compat.reporting import metrics_report
 from xla_dynamo.compat.values.values import value_of
@@ -51,6 +52,20 @@ def test_platform_cannot_change_once_a_device_is_used():
     xr.set_device_type("CPU")
     with pytest.raises(RuntimeError, match="Can't change device type after XLA runtime is init"):
         xr.set_device_type("TPU")
+    assert python(LOOKED_UP, PJRT_DEVICE="CPU").splitlines() == ["True", "CPU xla:0"]
+
+
+LOOKED_UP = """
+import torch_xla.core.xla_model as xm, torch_xla.runtime as xr
+xr.set_device_type("TPU")
+xr.set_device_type("CPU")  # nothing is up yet
+xm.xla_device()  # no tensor, and yet the platform is fixed
+try:
+    xr.set_device_type("TPU")
+except RuntimeError as error:
+    print("this process runs on CPU" in str(error) and "PJRT_DEVICE" in str(error))
+print(xr.device_type(), xm.xla_device())
+"""
 
 
 def test_sync_and_step_are_barriers():
@@ -238,6 +253,8 @@ def test_fsdp_of_one_replica_trains_and_keeps_names():
     names = list(inner.state_dict())
     inner[0] = FSDP(checkpoint_module(inner[0]))
     model = FSDP(inner, compute_dtype=torch.bfloat16)
+    none = model.clip_grad_norm_(1.0)  # there are no gradients yet
+    assert (none.device, none.item()) == (XLA, 0)
     assert list(model.state_dict()) == names
     model.load_state_dict({k: torch.ones_like(v) for k, v in model.state_dict().items()})
     output = model(torch.ones(1, 3, device=XLA))
@@ -246,6 +263,18 @@ def test_fsdp_of_one_replica_trains_and_keeps_names():
     output.sum().backward()
     assert model.clip_grad_norm_(1.0).item() > 1
     assert all(p.grad is not None for p in model.parameters())
+
+
+def test_fsdp_by_shardings_knows_what_it_wraps():
+    import torch_xla.distributed.spmd as xs
+    from torch_xla.experimental.spmd_fully_sharded_data_parallel import (
+        SpmdFullyShardedDataParallel as FSDPv2,
+    )
+
+    inner = torch.nn.Linear(3, 2)
+    model = FSDPv2(inner, mesh=xs.Mesh([0], (1,), ("fsdp",)))
+    assert model._orig_module is inner
+    assert {p.device for p in model._orig_module.parameters()} == {XLA}
 
 
 def test_scan_and_loops_match_python():

@@ -51,7 +51,17 @@ def hardware() -> str:
 
 def client_device(device: Named | None = None) -> Any:
     """The PJRT device behind a lazy device."""
-    return pjrt.device(default_platform(), index_of(device), asynchronous=True)
+    return _client_device(default_platform(), index_of(device))
+
+
+@functools.cache
+def _client_device(platform: str, index: int) -> Any:
+    return pjrt.device(platform, index, asynchronous=True)
+
+
+def is_initialized() -> bool:
+    """Whether the platform is fixed, because its devices were looked up."""
+    return count.cache_info().currsize + _client_device.cache_info().currsize > 0
 
 
 def default() -> torch.device:

@@ -34,6 +34,11 @@ def traces() -> list[Trace]:
     return list(_traces.values())
 
 
+def runtime_is_used() -> bool:
+    """Whether a device was used or looked up: which platform it is cannot change any more."""
+    return bool(_traces) or devices.is_initialized()
+
+
 def forget() -> None:
     """Drop what is pending on every device, and what was recorded there: they begin anew."""
     _traces.clear()

@@ -34,8 +34,12 @@ def set_device_type(pjrt_device: str) -> None:
     Raises:
         RuntimeError: one was used already.
     """
-    if pjrt_device != devices.hardware() and pending.traces():
-        raise RuntimeError("Can't change device type after XLA runtime is initialized")
+    if pjrt_device != devices.hardware() and pending.runtime_is_used():
+        raise RuntimeError(
+            "Can't change device type after XLA runtime is initialized: this process runs on "
+            f"{devices.hardware()}. Call set_device_type({pjrt_device!r}), or set PJRT_DEVICE, "
+            "before the first use of a device"
+        )
     os.environ["PJRT_DEVICE"] = pjrt_device
     config.cache_clear()
     devices.count.cache_clear()

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
+import torch_xla.utils.utils as xu
 from torch_xla.core import dynamo_bridge
 
 from xla_dynamo.compat.device import step_barrier
@@ -216,6 +217,29 @@ def test_to_device_wraps_a_bare_tensor():
     assert nested[1] == "text"
 
 
+class Pair(xu.DataWrapper):
+    """Two tensors, one of which stays where it is."""
+
+    def __init__(self, sent, kept):
+        self.sent, self.kept = sent, kept
+
+    def get_tensors(self):
+        return [self.sent]
+
+    def from_tensors(self, tensors):
+        return Pair(tensors[0], self.kept)
+
+
+def test_to_device_asks_wrappers_for_their_tensors():
+    shared = torch.ones(2)
+    first, (pair,), last = xm.send_cpu_data_to_device(
+        [torch.zeros(1), (Pair(shared, torch.ones(1)),), shared], XLA
+    )
+    assert pair.sent is last  # what is shared stays shared
+    assert (first.device, pair.sent.device, pair.kept.device.type) == (XLA, XLA, "cpu")
+    assert pair.sent.tolist() == [1.0, 1.0]
+
+
 def test_save_writes_cpu_tensors(tmp_path):
     model = torch.nn.Linear(2, 2).to(XLA)
     xm.save(model.state_dict(), tmp_path / "model.pt")
@@ -285,6 +309,9 @@ def test_bridge_compiles_an_fx_graph():
     x = torch.randn(3)
     (result,) = dynamo_bridge.extract_compiled_graph(graph, [x])(x)
     torch.testing.assert_close(result, torch.sin(x) + 1)
+    bare = torch.fx.symbolic_trace(lambda x: torch.sin(x) + 1)
+    result = dynamo_bridge.extract_compiled_graph(bare, [x.to(XLA)])(x.to(XLA))
+    torch.testing.assert_close(result.cpu(), torch.sin(x) + 1)
 
 
 def test_2019_optimizer_step_is_the_barrier():

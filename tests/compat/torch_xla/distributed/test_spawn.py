@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch_xla
 import torch_xla.distributed.xla_backend as xla_backend
 import torch_xla.distributed.xla_multiprocessing as xmp
 
@@ -46,6 +47,35 @@ def test_what_the_function_raises_is_raised(error: BaseException) -> None:
     with pytest.raises(type(error)) as raised:
         xmp.spawn(fail, nprocs=1)
     assert raised.value is error
+
+
+@pytest.mark.parametrize("start", [xmp.spawn, torch_xla.launch])
+def test_a_process_group_ends_with_the_function_that_made_it(start: Any) -> None:
+    sums: list[Any] = []
+
+    def train(index: int, error: type[Exception] | None) -> None:
+        dist.init_process_group("xla", init_method="xla://")
+        tensor = torch.ones(2, device=XLA)
+        dist.all_reduce(tensor)
+        sums.append(tensor.tolist())
+        if error is not None:
+            raise error
+
+    start(train, args=(None,))
+    with pytest.raises(ZeroDivisionError):
+        start(train, args=(ZeroDivisionError,))
+    start(train, args=(None,))
+    assert sums == [[1.0, 1.0]] * 3
+    assert not dist.is_initialized()
+
+
+def test_a_process_group_of_the_caller_stays() -> None:
+    dist.init_process_group("xla", init_method="xla://")
+    try:
+        xmp.spawn(lambda index: None)
+        assert dist.get_world_size() == 1
+    finally:
+        dist.destroy_process_group()
 
 
 def test_without_join_it_runs_beside_the_caller() -> None:

@@ -22,10 +22,19 @@ Run = Callable[..., Any]
 
 
 def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[Any]) -> Run:
-    """The graph compiled as by backend "xla"; `xla_args` are what it is called with first."""
+    """The graph compiled as by backend "xla"; `xla_args` are what it is called with first.
+
+    The results come as a list; a graph that returns one tensor gives that tensor.
+    """
     if _is_lowered(xla_model):
         return _program(xla_model)
-    return xla_dynamo.xla(xla_model, list(xla_args))
+    result = xla_model.graph.output_node().args[0]
+    if isinstance(result, (tuple, list)):
+        return xla_dynamo.xla(xla_model, list(xla_args))
+    graph = fx.copy(xla_model.graph)
+    graph.output_node().args = ((graph.output_node().args[0],),)
+    run = xla_dynamo.xla(torch.fx.GraphModule(xla_model, graph), list(xla_args))
+    return lambda *args: run(*args)[0]
 
 
 # What torch_xla._dynamo.dynamo_backend2 calls it: a backend for torch.compile.

@@ -1,7 +1,8 @@
 """xmp.spawn calls the script's function in this process, as replica 0 of 1.
 
 A process has one replica, so nothing is spawned: any `nprocs` and `start_method` are accepted, and
-a script that asks for more than one replica gets one message about it.
+a script that asks for more than one replica gets one message about it. A process group that the
+function makes ends with it, as it would with a spawned process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 
 T = TypeVar("T")
 
@@ -45,9 +47,23 @@ def spawn(
     if nprocs is not None and nprocs != 1:
         _say_one_replica(nprocs)
     if join:
-        fn(_RANK, *args)
+        _run_replica(fn, args)
         return None
-    return SpawnContext(functools.partial(fn, _RANK, *args), daemon)
+    return SpawnContext(functools.partial(_run_replica, fn, args), daemon)
+
+
+def _run_replica(fn: Callable[..., Any], args: Sequence[Any]) -> None:
+    """`fn(0, *args)`, then the end of the default process group, if `fn` made it."""
+    before = _has_group()
+    try:
+        fn(_RANK, *args)
+    finally:
+        if _has_group() and not before:
+            dist.destroy_process_group()
+
+
+def _has_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 @functools.cache

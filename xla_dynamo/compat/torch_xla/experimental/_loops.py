@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,10 +43,34 @@ def scan_layers(
     partition_fn: Any = None,
     is_layer_pure: bool = False,
 ) -> Any:
-    """The output of the last layer, each fed with that of the one before."""
+    """The output of the last layer, each fed with that of the one before; a tuple is its arguments.
+
+    Raises:
+        ValueError: the layers' parameters or buffers differ in name or shape.
+    """
+    layers = list(layers)
+    _check_alike([dict(layer.named_parameters()) for layer in layers])
+    _check_alike([dict(layer.named_buffers()) for layer in layers])
     for layer in layers:
-        input_data = layer(input_data)
+        input_data = layer(*input_data) if isinstance(input_data, tuple) else layer(input_data)
     return input_data
+
+
+def _check_alike(layers: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    """Tell of the first layer whose tensors differ in name or shape from those of layer 0."""
+    for i, tensors in enumerate(layers[1:], start=1):
+        missing, extra = layers[0].keys() - tensors.keys(), tensors.keys() - layers[0].keys()
+        if missing or extra:
+            raise ValueError(
+                f"Layer {i} has mismatched keys: layer 0 has {sorted(missing)} and it has "
+                f"{sorted(extra)}. scan_layers takes layers of one structure"
+            )
+        for name, tensor in tensors.items():
+            if tensor.shape != layers[0][name].shape:
+                raise ValueError(
+                    f"Shape mismatch for {name!r} in layer {i}: expected "
+                    f"{tuple(layers[0][name].shape)}, got {tuple(tensor.shape)}"
+                )
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *input_value: Any) -> Any:

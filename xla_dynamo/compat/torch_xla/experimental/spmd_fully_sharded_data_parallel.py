@@ -49,6 +49,11 @@ class SpmdFullyShardedDataParallel(XlaFullyShardedDataParallel):
             spec = ("fsdp", *[None] * (parameter.dim() - 1)) if parameter.dim() else ()
             xla_sharding.mark_sharding(parameter, mesh, spec)
 
+    @property
+    def _orig_module(self) -> torch.nn.Module:
+        """torch_xla's name of the wrapped module."""
+        return self.module
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward; its output is handed to `shard_output`."""
         output = super().forward(*args, **kwargs)

@@ -1,8 +1,8 @@
 """Visit or replace parts of nested data, as torch.utils._pytree does, but also inside objects.
 
-Parts are those of dicts (also of subclasses), lists, tuples, named tuples, sets, and, unless
-`objects` is False, attributes of objects. A part that occurs twice is replaced once: shared parts
-stay shared, and cycles stay cycles.
+Parts are those of dicts (also of subclasses), lists, tuples, named tuples, sets, what a DataWrapper
+names, and, unless `objects` is False, attributes of objects. A part that occurs twice is replaced
+once: shared parts stay shared, and cycles stay cycles.
 """
 
 from __future__ import annotations
@@ -42,19 +42,34 @@ def for_each_instance_rewrite(
     value: Any, select_fn: Select, fn: Callable[[Any], Any], *, objects: bool = True
 ) -> Any:
     """A copy of `value` with `fn(part)` for each part that `select_fn` picks."""
-    stands_for: dict[int, Any] = {}  # what deepcopy takes for a part, by its id
+    return _rewrite(value, select_fn, fn, objects, {}, [])
+
+
+def _rewrite(
+    value: Any,
+    select: Select,
+    fn: Callable[[Any], Any],
+    objects: bool,
+    stands_for: dict[int, Any],
+    parts: list[Any],
+) -> Any:
+    """`stands_for`: what deepcopy takes for a part, by its id; `parts` keeps those ids good."""
 
     def replaced(part: Any) -> bool:
-        return select_fn(part) or (objects and isinstance(part, DataWrapper))
+        return select(part) or isinstance(part, DataWrapper)
 
     def replace(part: Any) -> None:
-        if select_fn(part):
+        if id(part) in stands_for:
+            return
+        parts.append(part)
+        if select(part):
             stands_for[id(part)] = fn(part)
         else:
-            tensors = for_each_instance_rewrite(part.get_tensors(), select_fn, fn)
+            tensors = _rewrite(part.get_tensors(), select, fn, objects, stands_for, parts)
             stands_for[id(part)] = part.from_tensors(tensors)
 
     def keep(part: Any) -> None:
+        parts.append(part)
         stands_for[id(part)] = part
 
     _visit(value, replaced, replace, keep, objects)
@@ -88,7 +103,7 @@ def _visit(
 
 def _parts(value: Any, objects: bool) -> list[Any] | None:
     """What a container or an object holds; None of anything else."""
-    if objects and isinstance(value, DataWrapper):
+    if isinstance(value, DataWrapper):
         return value.get_tensors()
     opaque = isinstance(value, _OPAQUE) or callable(value) or not hasattr(value, "__dict__")
     attributes = [] if opaque else [*vars(value).values()]

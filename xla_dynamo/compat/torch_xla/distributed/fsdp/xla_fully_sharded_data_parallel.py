@@ -103,7 +103,8 @@ class XlaFullyShardedDataParallel(torch.nn.Module):
         self, max_norm: float, norm_type: float = 2.0, groups: Any = None
     ) -> torch.Tensor:
         """Scale the gradients so that their norm is at most `max_norm`; the norm before."""
-        return torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+        return norm.to("xla")  # without gradients it is a zero of the CPU's
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -162,6 +162,12 @@ def mark_sharding_with_gradients(
     return mark_sharding(t.view_as(t), mesh, partition_spec)
 
 
+class MarkShardingFunction:
+    """`MarkShardingFunction.apply(...)` is mark_sharding_with_gradients."""
+
+    apply = staticmethod(mark_sharding_with_gradients)
+
+
 annotate_custom_sharding = mark_sharding
 
 

@@ -1,0 +1,74 @@
+"""torch.ops.xla.*: torch_xla's own ops, as the functions that do the same here.
+
+They are composite: PyTorch records, differentiates and compiles what they are made of.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+# Signatures of torch_xla 2.9 (misspelt names too), and what they call: "module:function", or
+# nothing where the op only tells torch_xla's compiler something and gives its first argument.
+OPS = {
+    "flash_attention(Tensor q, Tensor k, Tensor v, bool casual=False) -> Tensor": (
+        "torch_xla.experimental.custom_kernel:flash_attention"
+    ),
+    "paged_attention(Tensor q, Tensor k_pages, Tensor v_pages, Tensor lengths, "
+    "Tensor page_indices, int pages_per_compute_block, str? megacore_mode=None, "
+    "float? attn_logits_soft_cap=None) -> Tensor": (
+        "torch_xla.experimental.custom_kernel:paged_attention"
+    ),
+    "quantized_matmul(Tensor x, Tensor w, Tensor scale, Tensor? zero_point=None, "
+    "int? block_size=-1, bool? int4_weight=False, bool? quantize_activation=False) -> Tensor": (
+        "torch_xla.experimental.xla_quantized_matmul:quantized_matmul"
+    ),
+    "einsum_linear_forward(Tensor input, Tensor weight, Tensor? bias) -> Tensor": (
+        "torch.nn.functional:linear"
+    ),
+    "dynamo_mark_sharding(Tensor input, int[] device_ids, int[] mesh_shape, str axis_names, "
+    "str partition_spec) -> Tensor": "xla_dynamo.compat.namespace.operators:mark_sharding",
+    "dynamo_set_buffer_donor_(Tensor t, bool should_donoate) -> Tensor": "",
+    "mark_tensor(Tensor x, str name, int pos, str id, bool is_input, Any? attr=None) -> Tensor": "",
+    "write_mlir_debuginfo(Tensor x, str data) -> Tensor": "",
+}
+_libraries: list[torch.library.Library] = []
+
+
+@functools.cache
+def install() -> None:
+    """Register the ops, once for the process."""
+    library = torch.library.Library("xla", "FRAGMENT")
+    _libraries.append(library)
+    for schema, place in OPS.items():
+        name = library.define(schema)
+        body = functools.partial(_call, place) if place else _same
+        library.impl(name, body, "CompositeImplicitAutograd")
+
+
+def _call(place: str, *args: Any, **kwargs: Any) -> Any:
+    # Imported here: the names of torch_xla exist only while the finder serves them.
+    module, _, function = place.partition(":")
+    return getattr(importlib.import_module(module), function)(*args, **kwargs)
+
+
+def mark_sharding(
+    input: torch.Tensor,
+    device_ids: Sequence[int],
+    mesh_shape: Sequence[int],
+    axis_names: str,
+    partition_spec: str,
+) -> torch.Tensor:
+    """xs.mark_sharding, with names and specification as Python writes them; the tensor."""
+    sharding = importlib.import_module("torch_xla.distributed.spmd.xla_sharding")
+    mesh = sharding.Mesh(device_ids, mesh_shape, ast.literal_eval(axis_names))
+    return sharding.mark_sharding(input, mesh, ast.literal_eval(partition_spec))
+
+
+def _same(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return x
