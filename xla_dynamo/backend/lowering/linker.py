@@ -6,7 +6,7 @@ user's line and the aten op. XLA inlines the calls. Uses JAX's public MLIR bindi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -47,6 +47,7 @@ def link(
     """
     with _fresh_context() as context:
         module = _read(context, main)
+        _erase_declarations(module, bodies)
         symbols = ir.SymbolTable(module.operation)
         for name, (body, location) in bodies.items():
             located = body.text.replace(UNKNOWN_LOCATION, f"#loc = {location.mlir()}")
@@ -82,9 +83,15 @@ def _read(context: ir.Context, artifact: bytes) -> ir.Module:
         raise versions.explain(f"jaxlib cannot read torch-mlir's StableHLO: {error}") from error
 
 
+def _erase_declarations(module: ir.Module, names: Container[str]) -> None:
+    """Not through a symbol table: in jaxlib 0.7 the next op at the same address is then invalid."""
+    for function in list(module.body.operations):
+        if ir.StringAttr(function.attributes["sym_name"]).value in names:
+            function.operation.erase()
+
+
 def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Module) -> None:
-    """Replace the declaration `name` by the functions of `body`, renamed not to collide."""
-    del symbols[name]
+    """Insert the functions of `body`, renamed not to collide; its main one is called `name`."""
     body_symbols = ir.SymbolTable(body.operation)
     functions = list(body.body.operations)
     for function in functions:
