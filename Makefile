@@ -3,6 +3,7 @@
 #   make demo     train a digits classifier on XLA          make lint         ruff and pyright
 #   make test     all tests; ARGS="-k digits" picks some    make wheel        dist/*.whl
 #   make spine    those of a minute, for the inner loop     make wheel-check  that wheel, in an empty venv
+#   make colab-check  the wheel beside what a Colab or Kaggle TPU notebook has installed
 #   make bench    benchmarks; they rewrite README's tables
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
 #   make matrix   fresh environments with other versions of Python, torch and jax; writes docs/versions.md
@@ -14,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test spine lint bench operators fuzz matrix wheel wheel-check
+.PHONY: demo test spine lint bench operators fuzz matrix wheel wheel-check colab-check
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -51,6 +52,10 @@ wheel: .venv/.test
 
 wheel-check: wheel
 	tests/install_check.sh dist/*.whl
+
+colab-check: wheel
+	PYTHON=python3.12 tests/install_check.sh dist/*.whl torch==2.9.0 torch_xla==2.9.0 \
+		jax==0.7.2 jaxlib==0.7.2 transformers accelerate diffusers
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

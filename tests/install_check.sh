@@ -1,35 +1,31 @@
 #!/usr/bin/env bash
-# Usage: tests/install_check.sh dist/xla_dynamo-*.whl
+# Usage: tests/install_check.sh dist/xla_dynamo-*.whl [package==version ...]
 #
-# Installs the wheel in an empty environment, as a user would, with what plain pip takes (gigabytes),
-# and compiles a model there without importing xla_dynamo. `make wheel-check` runs it on demand;
-# PYTHON names another interpreter, CONSTRAINT a file of versions.
+# Installs the wheel as a user would, without any file of constraints, and runs both ways in. The
+# environment is empty, so that plain pip chooses all versions (gigabytes); or it has the packages
+# named, as a notebook service's has, and they must stay as they were. `make wheel-check` and
+# `make colab-check` run it on demand; PYTHON names another interpreter.
 set -euo pipefail
 wheel=$(realpath "$1")
+programs=$(realpath "$(dirname "$0")/install_check")
+shift
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-export XLA_DYNAMO_CACHE_DIR="$folder/cache"
+export XLA_DYNAMO_CACHE_DIR="$folder/cache" PIP_CONSTRAINT=/dev/null
 
 "${PYTHON:-python3}" -m venv venv
-PIP_CONSTRAINT="${CONSTRAINT:-/dev/null}" venv/bin/python -m pip install --quiet "$wheel"
-cat >check.py <<'PYTHON'
-import sys
-
-import torch
-
-model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
-x = torch.randn(3, 8)
-compiled = torch.compile(model, backend="xla")
-torch.testing.assert_close(compiled(x), model(x))
-compiled(x).sum().backward()
-
-xla_dynamo = sys.modules["xla_dynamo"]
-assert "venv" in xla_dynamo.__file__, xla_dynamo.__file__
-assert not xla_dynamo.counters(), xla_dynamo.counters()
-for record in xla_dynamo.compiles():
-    print(record)
-PYTHON
-venv/bin/python check.py
+[ $# -eq 0 ] || venv/bin/python -m pip install --quiet "$@"
+venv/bin/python -m pip freeze --all >before
+venv/bin/python -m pip install --quiet "$wheel"
+venv/bin/python -m pip freeze --all >after
+if [ -n "$(comm -23 <(sort before) <(sort after))" ]; then
+    echo "installing the wheel changed:"
+    diff before after
+    exit 1
+fi
+venv/bin/python "$programs/compile.py"
+venv/bin/python -m xla_dynamo run "$programs/legacy.py"
+case " $* " in *" accelerate"*) venv/bin/python -m xla_dynamo run "$programs/libraries.py" ;; esac
 venv/bin/python -m xla_dynamo doctor
 echo "install check passed: $(basename "$wheel")"
