@@ -21,6 +21,7 @@ from xla_dynamo.compat.execution import (
     compiled_graphs,
     dispatch,
     factories_like,  # noqa: F401  (fills HANDLERS)
+    growing_results,  # noqa: F401  (fills HANDLERS)
     predicates,  # noqa: F401  (fills HANDLERS)
     sync,
 )

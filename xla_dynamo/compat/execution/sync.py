@@ -23,7 +23,7 @@ from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.recording.trace_bounds import policy
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
-from xla_dynamo.compat.values.values import Array, Meta, Value, meta_of
+from xla_dynamo.compat.values.values import Array, Joined, Meta, Value, meta_of
 from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings
@@ -212,10 +212,12 @@ def materialize(value: Value) -> Array:
 def download(value: Value) -> torch.Tensor:
     """A value as a new CPU tensor; waits for it."""
     forks.use()
-    array = materialize(value)
+    joined = value.ref
+    arrays = [materialize(v) for v in (joined.parts if type(joined) is Joined else (value,))]
     start = time.perf_counter_ns()
     try:
-        host = pjrt.download(array)
+        hosts = [pjrt.download(array) for array in arrays]
+        host = torch.cat(hosts, joined.dim) if type(joined) is Joined else hosts[0]
     except Exception as error:
         out_of_memory.reraise(error, trace_of(value))
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)

@@ -12,8 +12,9 @@ the same place: from then on they are inputs there (see selected).
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ from xla_dynamo.compat.values.trie import (
 )
 from xla_dynamo.compat.values.values import (
     Failure,
+    Joined,
     Leaf,
     Meta,
     Ref,
@@ -51,8 +53,9 @@ from xla_dynamo.compat.values.values import (
 
 from . import seeds, shape_inference
 from .revive_overwritten import without_failed
-from .trace_bounds import FIRST_LOOK, Full, look, policy
+from .trace_bounds import FIRST_LOOK, look, policy
 
+_CAT = op_of(torch.ops.aten.cat.default)
 _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
@@ -61,6 +64,14 @@ _STATES = 300_000
 
 class ForeignTensor(Exception):
     """A CPU tensor is among the arguments of an op on the lazy device."""
+
+
+class _Again(Exception):
+    """The op is to be recorded again, after `first` is called; the trace is as before."""
+
+    def __init__(self, first: Callable[[], object]) -> None:
+        super().__init__()
+        self.first = first
 
 
 class Trace:
@@ -114,21 +125,22 @@ class Trace:
     def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
         """Like `record`, with values in the place of leaves."""
         with self.lock:
+            first = None
             try:
                 outputs = self._advance(op, args, kwargs)
                 made = outputs if outputs is shape_inference.EAGER else self._values(outputs)
             except ForeignTensor:  # an everyday answer, and the trace is as before
                 raise
-            except Full:
-                made = Full
+            except _Again as again:
+                first, made = again.first, None
             except BaseException as error:
                 self._repair()
                 args = without_failed(op.func, args) if isinstance(error, Exception) else None
                 if args is None:
                     raise
                 return self.record_values(op, args, kwargs)
-            if made is Full:
-                policy.when_full(self)
+            if first is not None:
+                first()
                 return self.record_values(op, args, kwargs)
             if policy.each_op:
                 policy.after_op(self)
@@ -174,7 +186,7 @@ class Trace:
                 if kind is Leaf:
                     value = argument.value
                     if value.stamp is not stamp:
-                        self.adopt(value)
+                        self._adopt(value)
                     add(value.ref)
                 elif position in numbers and (kind is float or kind is int):
                     add(self._number(op, argument))
@@ -227,7 +239,7 @@ class Trace:
         if kind is Leaf:
             value = argument.value
             if value.stamp is not self.stamp:
-                self.adopt(value)
+                self._adopt(value)
             return value.ref
         if kind is bool:
             return TRUE if argument else FALSE
@@ -250,17 +262,25 @@ class Trace:
         return argument
 
     def adopt(self, value: Value) -> None:
-        """Name a value that this trace did not compute: an input, or memory of torch.empty.
+        """Name a value that this trace did not compute: an input, memory of torch.empty, a join.
 
         Raises:
             RuntimeError: it is of another device.
             The error of the op that should have computed it.
         """
+        if value.array is None and type(value.ref) is Joined:
+            self._join(value)
+        else:
+            self._adopt(value)
+
+    def _adopt(self, value: Value) -> None:
         if value.home is not self:
             raise two_devices(value.home.device, self.device)
         if value.array is None:
             if type(value.ref) is Failure:
                 raise value.ref.again()
+            if type(value.ref) is Joined:
+                raise _Again(functools.partial(self._join, value))
             self._fill(value)
             return
         value.ref = value.meta.input(len(self.inputs))
@@ -274,6 +294,16 @@ class Trace:
         self._append(plain, (_EMPTY, tuple(of.shape), "dtype", of.dtype), 1)
         if plain is not value:
             self._append(value, _restriding(plain, of), 3)
+
+    def _join(self, value: Value) -> None:
+        """Record the op that was not recorded when it was called, as its result is used now."""
+        joined = value.ref
+        if type(joined) is not Joined:  # an argument twice
+            return
+        for part in joined.parts:
+            if part.stamp is not self.stamp:
+                self.adopt(part)
+        self._append(value, (_CAT, tuple([part.ref for part in joined.parts]), joined.dim), 2)
 
     def restride(self, value: Value, wanted: Meta) -> Value:
         """The same numbers, with the strides of `wanted`, a meta of the same shape and dtype."""
@@ -334,14 +364,14 @@ class Trace:
         """Look at the trace before `op` is recorded.
 
         Raises:
-            Full: it ends here.
+            _Again: it ends here.
         """
         if self.state not in self.ends:
             self.bound = look(self.state.path(), op, len(self.values), self.follows)
             if self.bound > len(self.values):
                 return
             self.ends.add(self.state)
-        raise Full
+        raise _Again(functools.partial(policy.when_full, self))
 
     def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
         parent = self.state

@@ -27,10 +27,6 @@ FIRST_LOOK, NEXT_LOOK = 2_048, 512
 LONG, MOST = 32_768, 100_000
 
 
-class Full(Exception):
-    """The trace may grow no more: it is to be cut before the op is recorded."""
-
-
 @dataclass
 class Policy:
     """What traces of all devices do.

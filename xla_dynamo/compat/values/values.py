@@ -131,6 +131,14 @@ class Failure:
         return made
 
 
+@dataclass(frozen=True)
+class Joined:
+    """What values along dimension `dim` give, for which no op was recorded: nobody has used it."""
+
+    parts: tuple[Value, ...]
+    dim: int
+
+
 class Home(Protocol):
     """Where the values of one device are pending: see recording.trace."""
 
@@ -152,14 +160,14 @@ class Home(Protocol):
 class Value:
     """One tensor value on one device.
 
-    ref: its name in the trace whose stamp is `stamp`; or why it has no value.
+    ref: its name in the trace whose stamp is `stamp`; or why it has no value, or its parts.
     array: the device array, once it is computed (or being computed).
     A value with neither is what torch.empty gives: not yet anything.
     """
 
     meta: Meta
     home: Home
-    ref: Ref | Failure | None = None
+    ref: Ref | Failure | Joined | None = None
     stamp: object = None
     array: Array = None
 
