@@ -323,6 +323,7 @@ UNBOUNDED = {
     "compat.execution.sync.launched": "one for each device: what its last launch gave",
     "compat.execution.sync.on_launch": "filled at install",
     "compat.kernels.inplace_views._bases": "weak references, left out when they are dead",
+    "compat.kernels.mutable_ops._libraries": "one for each op of a library or script",
     "compat.namespace.operators._libraries": "filled at install",
     "compat.recording.devices._client_device": "one for each device",
     "compat.recording.metrics._watches": "two for each device",

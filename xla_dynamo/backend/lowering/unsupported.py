@@ -31,6 +31,13 @@ _ON_STORAGE = frozenset(
         torch.ops.aten.as_strided_scatter.default,
     }
 )
+# They run the op that is their first argument on copies of what it writes to.
+_WRITING = frozenset(
+    {
+        torch.ops.higher_order.auto_functionalized,
+        torch.ops.higher_order.auto_functionalized_v2,
+    }
+)
 DATA_DEPENDENT = Refusal(
     "The shape of its result depends on values, and XLA compiles for fixed shapes.",
     "Use a form whose shape is known, such as torch.where with a mask.",
@@ -109,7 +116,7 @@ def report(refused: dict[Node, Refusal], options: Options) -> None:
 @optional(None)
 def _warn(node: Node, refusal: Refusal) -> None:
     metrics.warn_once(
-        (op_of(node), location_of(node)),
+        (_named(node), location_of(node)),
         f"{_what(node)} {refusal.reason} It runs on the CPU in eager PyTorch, between "
         f"compiled parts. {_remedy(refusal)}".rstrip(),
         metrics.FallbackWarning,
@@ -121,7 +128,7 @@ def error_of(node: Node, refusal: Refusal, *, falls_back: bool = True) -> Unsupp
     return UnsupportedOp(
         f"{_what(node)} {refusal.reason} {_remedy(refusal)}".rstrip()
         + (' With options={"fallback": "cpu"} it runs on the CPU.' if falls_back else ""),
-        op=str(op_of(node)),
+        op=str(_named(node)),
         location=str(location_of(node)),
         reason=refusal.reason,
         remedy=_remedy(refusal),
@@ -141,7 +148,12 @@ def refuse(refused: Mapping[Node, Refusal]) -> None:
 def _what(node: Node) -> str:
     where = location_of(node)
     line = f" ({where.code})" if where.code else ""
-    return f"{op_of(node)} at {where}{line} is not compiled for XLA."
+    return f"{_named(node)} at {where}{line} is not compiled for XLA."
+
+
+def _named(node: Node) -> Any:
+    """The op that the user has called: PyTorch wraps one that writes to its arguments."""
+    return node.args[0] if node.target in _WRITING else op_of(node)
 
 
 def _remedy(refusal: Refusal) -> str:
@@ -150,7 +162,7 @@ def _remedy(refusal: Refusal) -> str:
 
 def counter_of(node: Node) -> str | None:
     """What counts the runs of a node on the CPU; None if it is no op, or computes nothing."""
-    op = op_of(node)
+    op = _named(node)
     if is_host_step(node) or _is_check(node):
         return None
     if isinstance(op, HigherOrderOperator):

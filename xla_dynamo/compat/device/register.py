@@ -25,7 +25,7 @@ from xla_dynamo.compat.execution import (
     predicates,  # noqa: F401  (fills HANDLERS)
     sync,
 )
-from xla_dynamo.compat.kernels import inplace
+from xla_dynamo.compat.kernels import inplace, mutable_ops
 from xla_dynamo.compat.kernels.as_strided import register_as_strided
 from xla_dynamo.compat.kernels.composites import register_composites
 from xla_dynamo.compat.kernels.control_flow import register_control_flow
@@ -60,6 +60,8 @@ def install() -> None:
     _libraries.append(primitives)
     register_single_ops(autograd, primitives)
     register_control_flow()
+    mutable_ops.register_auto_functionalized()
+    mutable_ops.register_known()
     resident.RESIDENCIES["xla"] = resident.Residency(
         lambda device: sync.device_of(pending.trace(device)),
         compiled_graphs.compiled,

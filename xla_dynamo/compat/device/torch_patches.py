@@ -3,8 +3,8 @@
 Private API of torch, seen on 2.13: torch._register_device_module, torch.random._seed_custom_device,
 torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
 torch.optim.optimizer._get_capturable_supported_devices, with the modules that import them; devices
-and functions of fused optimizers; the nesting of torch._functorch.eager_transforms;
-torch.serialization._package_registry and torch._utils._rebuild_tensor.
+and functions of fused optimizers; torch._ops._OpNamespace; torch.serialization._package_registry;
+torch._utils._rebuild_tensor; the nesting of torch._functorch.eager_transforms.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.kernels import inplace
+from xla_dynamo.compat.kernels import inplace, mutable_ops
 from xla_dynamo.compat.recording import devices, pending, seeds
 
-from . import module_conversion, torch_xla_module
+from . import fused_optimizers, module_conversion, torch_xla_module
 
 # Functions that name the devices of a form of optimizers, and the modules that have them: foreach
 # takes a dozen recorded ops, not a dozen a parameter; capturable counts steps on the device.
@@ -36,11 +36,6 @@ _SUPPORTED = {
     ),
     "_get_fused_kernels_supported_devices": ("torch.optim.optimizer",),
 }
-# Optimizers' fused forms and what does the same in few ops: module, fused, foreach, arguments.
-_FUSED = (
-    ("torch.optim.adam", "_fused_adam", "_multi_tensor_adam", {"capturable": True}),
-    ("torch.optim.sgd", "_fused_sgd", "_multi_tensor_sgd", {}),
-)
 _undo: list[Callable[[], Any]] = []
 
 
@@ -51,12 +46,14 @@ def install() -> None:
     _register_module()
     _seed_with_pytorch()
     _allow_every_form_of_optimizers()
-    _fused_is_foreach()
+    _fused_on_the_device()
     _backward_in_any_thread()
     _in_place_inside_transforms()
     _views_in_inference_mode()
     _no_host_addresses()
+    _kernels_of_mutable_ops()
     _load_to_device()
+    _invert_permutations_on_the_host()
     keeping = module_conversion.keeping_parameters(torch.nn.Module._apply)
     _replace(torch.nn.Module, "_apply", keeping)
     _default_platform()
@@ -105,23 +102,10 @@ def _and_xla(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
     return lambda *args, **kwargs: [*original(*args, **kwargs), "xla"]
 
 
-def _fused_is_foreach() -> None:
-    """fused=True, which trainers ask for by default, is the foreach form on xla: XLA fuses it."""
-    for module, fused, foreach, arguments in _FUSED:
-        owner = importlib.import_module(module)
-        _replace(owner, fused, _on_xla(getattr(owner, foreach), arguments, getattr(owner, fused)))
-
-
-def _on_xla(
-    foreach: Callable[..., None], arguments: dict[str, Any], otherwise: Callable[..., None]
-) -> Callable[..., None]:
-    def update(params: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:
-        if params and params[0].device.type == "xla":
-            foreach(params, *args, **(kwargs | arguments))
-        else:
-            otherwise(params, *args, **kwargs)
-
-    return update
+def _fused_on_the_device() -> None:
+    """fused=True, which trainers ask for by default, works on xla."""
+    for owner, name, update in fused_optimizers.forms():
+        _replace(owner, name, fused_optimizers.on_xla(update, getattr(owner, name)))
 
 
 def _backward_in_any_thread() -> None:
@@ -179,6 +163,18 @@ def _no_host_addresses() -> None:
     _replace(torch.UntypedStorage, "data_ptr", data_ptr)
 
 
+def _kernels_of_mutable_ops() -> None:
+    """An op that writes to its arguments gets its kernel when it is first looked up."""
+    original = torch._ops._OpNamespace.__getattr__
+
+    def look_up(namespace: Any, name: str) -> Any:
+        packet = original(namespace, name)
+        mutable_ops.register(packet)
+        return packet
+
+    _replace(torch._ops._OpNamespace, "__getattr__", look_up)
+
+
 def _load_to_device() -> None:
     """torch.load(file, map_location=xla): storages stay on the CPU until they become tensors."""
     utils = importlib.import_module("torch._utils")
@@ -200,6 +196,19 @@ def _load_to_device() -> None:
     entry = next(entry for entry in registry if entry[2] is claim)
     _undo.append(lambda: registry.remove(entry))
     _replace(utils, "_rebuild_tensor", rebuild_tensor)
+
+
+def _invert_permutations_on_the_host() -> None:
+    """Of a packed batch, which comes from the host: unpacking reads the inverse there."""
+    owner = importlib.import_module("torch.nn.utils.rnn")
+    original = owner.invert_permutation
+
+    def invert(permutation: torch.Tensor | None) -> torch.Tensor | None:
+        if permutation is None or permutation.device.type != "xla":
+            return original(permutation)
+        return original(permutation.cpu()).to(permutation.device)
+
+    _replace(owner, "invert_permutation", invert)
 
 
 def _default_platform() -> None:

@@ -103,11 +103,15 @@ def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
         return leaf(sync.upload(trace, result))
 
     args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
+    return pytree.tree_map(to_device, on_cpu(op.func, args, kwargs))
+
+
+def on_cpu(func: Any, args: Any, kwargs: Any) -> Any:
+    """The results of an op for CPU tensors, which stand for some of the device: a fallback."""
     with honouring_lazy_bits():
-        results = op.func(*args, **kwargs)
-    results = pytree.tree_map(to_device, results)
-    metrics.count_fallback(op.func)
-    _warn_of_fallback(op.func)
+        results = func(*args, **kwargs)
+    metrics.count_fallback(func)
+    _warn_of_fallback(func)
     return results
 
 
@@ -116,11 +120,11 @@ def _warn_of_fallback(func: Any) -> None:
     """Say once for each line that an op runs on the CPU: the op, the line, why, and what to do."""
     location = user_location()
     values = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
-    why = (
-        "the shape of its result depends on values, which XLA cannot express"
-        if values
-        else "PyTorch cannot tell the shape of its result beforehand"
-    )
+    why = "PyTorch cannot tell the shape of its result beforehand"
+    if values:
+        why = "the shape of its result depends on values, which XLA cannot express"
+    elif func._schema.is_mutable:
+        why = "it writes to its arguments, and only its own kernel knows what"
     text = (
         f"{describe.op_name(func)} at {describe.where(location)} runs on the CPU: {why}. "
         "Each time, this waits for the device and copies operands and results. "
