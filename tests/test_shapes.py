@@ -160,6 +160,17 @@ def test_compile_record_says_what_changed_and_where() -> None:
     assert third.location in str(third)
 
 
+def test_forward_and_backward_bring_one_recompile_warning() -> None:
+    layer = nn.Linear(4, 2)
+    compiled = torch.compile(lambda x: layer(x).sin(), backend="xla", dynamic=True)
+    with pytest.warns(xla_dynamo.RecompileWarning) as caught:
+        for rows in range(2, 12):
+            compiled(torch.randn(rows, 4)).sum().backward()
+    (warning,) = [w for w in caught if w.category is xla_dynamo.RecompileWarning]
+    assert "0/0 forward" in str(warning.message)
+    assert len(xla_dynamo.compiles()) == 20
+
+
 def test_recompile_warning_names_argument_and_remedy() -> None:
     compiled = torch.compile(scaled, backend="xla", dynamic=True)
     y = torch.randn(4, 5)

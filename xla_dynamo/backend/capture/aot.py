@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -42,6 +42,7 @@ class GraphInfo:
     visible: how many leading outputs the user sees; the others are saved for backward.
     no_output_aliasing: whether outputs must not share memory. Gradients must not: autograd keeps a
         tensor that nothing else refers to as `.grad`, and users change that in place.
+    capture: one object for the graphs of one capture: what recompiles one, recompiles all.
     """
 
     name: str
@@ -50,6 +51,7 @@ class GraphInfo:
     static: frozenset[int]
     visible: int
     no_output_aliasing: bool = False
+    capture: object = field(default_factory=object, compare=False)
 
 
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
@@ -79,6 +81,7 @@ def compile(
     capture = getattr(compile_id, "frame_compile_id", None) or 0
     reason = recapture_reason.reason(frame, capture, sources, example_inputs)
     static_names: set[str] = set()
+    shared = object()
 
     def info(kind: str, graph: GraphModule) -> GraphInfo:
         placeholders = [node.name for node in fx.placeholders(graph.graph)]
@@ -97,6 +100,7 @@ def compile(
             static=frozenset(i for i, name in enumerate(placeholders) if name in static_names),
             visible=outputs,
             no_output_aliasing=kind == "backward",
+            capture=shared,
         )
 
     def stage(kind: str) -> Callable[..., Any]:

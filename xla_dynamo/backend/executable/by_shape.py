@@ -40,7 +40,7 @@ def make_program(
 ) -> Run:
     """A boxed callable for `module`: it takes a list of arguments and may clear it."""
     known = (info.name, info.reason, info.static, info.visible)
-    request = Request(*known, options, way_in, info.no_output_aliasing)
+    request = Request(*known, options, way_in, info.no_output_aliasing, info.capture)
     context = request.context()
     pipeline.run(Stage.ATEN, module, context)
     lifted, arguments = context.lifted, len(info.argument_names)
@@ -160,7 +160,7 @@ class _Program:
     @optional(None)
     def _warn(self, reason: str) -> None:
         metrics.warn_once(
-            ("recompile", id(self)),
+            ("recompile", self._request.capture),
             f"{self._request.name} (first op at {first_location(self._graph)}) was compiled "
             f"{self._compiled} times. Last: {reason}. XLA needs one executable per shape: pad that "
             "argument to a few fixed sizes, or drop the last short batch (drop_last=True).",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +42,7 @@ class Request:
     visible: number of leading outputs that the user sees: they get the strides eager would give.
     way_in: how the graph came here, which decides the passes that it gets.
     no_output_aliasing: whether outputs must not share memory with each other.
+    capture: one object for graphs that are recompiled for the same reasons.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Request:
     options: Options
     way_in: WayIn
     no_output_aliasing: bool = False
+    capture: object = field(default_factory=object, compare=False)
 
     def context(self, platform: str | None = None) -> Context:
         """What passes are told; default platform: the one that the options or the process name."""
