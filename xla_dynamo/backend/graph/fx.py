@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch.fx import Graph, Node
@@ -78,3 +78,9 @@ def known_size(size: Any) -> int | None:
 def is_inexact(value: Any) -> bool:
     """Whether `value` is a tensor of floats or of complex numbers."""
     return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def is_strided(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether `value` is a tensor with strides and one storage: neither sparse nor nested."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and value.layout is torch.strided and not value.is_nested

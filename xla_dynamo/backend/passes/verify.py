@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend.graph.fx import is_symbolic
+from xla_dynamo.backend.graph.fx import is_strided, is_symbolic
 from xla_dynamo.config import config
 from xla_dynamo.errors import XlaDynamoError
 
@@ -61,12 +60,8 @@ def after_stage(graph: Graph, stage: Stage) -> None:
         return
     for node in graph.nodes:
         for leaf in pytree.tree_leaves(node.meta.get("val")):
-            sizes = (*leaf.shape, *leaf.stride()) if _is_strided(leaf) else (leaf,)
+            sizes = (*leaf.shape, *leaf.stride()) if is_strided(leaf) else (leaf,)
             if any(map(is_symbolic, sizes)):
                 raise BrokenGraph(
                     f"{node.format_node()} is symbolic after the {stage.value} stage."
                 )
-
-
-def _is_strided(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided

@@ -65,4 +65,4 @@ def _known(size: Any) -> Any:
 
 def _memory(node: Node) -> Any:
     value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else node
+    return value.untyped_storage()._cdata if fx.is_strided(value) else node

@@ -39,7 +39,7 @@ def save_mutated_inputs(joint: Graph, context: Context) -> bool:
 
 def _storage(argument: Node) -> StorageWeakRef | None:
     value = argument.meta["val"]
-    return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
+    return StorageWeakRef(value.untyped_storage()) if fx.is_strided(value) else None
 
 
 def save_compared(joint: Graph, context: Context) -> bool:

@@ -148,7 +148,7 @@ class _Traced:
 
     def strides(self, value: Any) -> tuple[int, ...] | None:
         """The strides of a traced tensor; None where they are not known."""
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        if not fx.is_strided(value):
             return None
         found = tuple(self._number(stride) for stride in value.stride())
         return None if None in found else found  # type: ignore[return-value]
@@ -165,11 +165,10 @@ class _Traced:
     def restrided(self, value: Any, old: Any) -> Any:
         """What was inferred for an op, with the strides of what was traced for it."""
         strides = self.strides(old)
-        if not isinstance(value, torch.Tensor) or strides is None or value.dim() != len(strides):
+        if not fx.is_strided(value) or strides is None or value.dim() != len(strides):
             return value
-        if value.layout is not torch.strided or value.stride() == strides:
-            return value
-        return value.new_empty_strided(value.shape, strides)
+        same = value.stride() == strides
+        return value if same else value.new_empty_strided(value.shape, strides)
 
 
 def _argument(
@@ -177,13 +176,7 @@ def _argument(
 ) -> Any:
     """What a placeholder becomes."""
     if isinstance(argument, torch.Tensor):
-        options = {"dtype": argument.dtype, "device": argument.device}
-        strides = argument.stride()
-        # What another program computed is row-major, whatever was traced.
-        if not node.meta.get("argument") and argument.is_contiguous():
-            strides = traced.strides(node.meta.get("val")) or strides
-        with mode:
-            node.meta["val"] = torch.empty_strided(argument.shape, strides, **options)
+        node.meta["val"] = _fake(node, argument, mode, traced)
         return node
     if is_runtime_int:
         with mode:
@@ -192,6 +185,20 @@ def _argument(
         return node
     node.meta["val"] = argument
     return argument
+
+
+def _fake(
+    node: Node, argument: torch.Tensor, mode: FakeTensorMode, traced: _Traced
+) -> torch.Tensor:
+    if not fx.is_strided(argument):
+        return mode.from_tensor(argument, static_shapes=True)
+    strides = argument.stride()
+    # What another program computed is row-major, whatever was traced.
+    if not node.meta.get("argument") and argument.is_contiguous():
+        strides = traced.strides(node.meta.get("val")) or strides
+    with mode:
+        options = {"dtype": argument.dtype, "device": argument.device}
+        return torch.empty_strided(argument.shape, strides, **options)
 
 
 def _called(node: Node, mode: FakeTensorMode, traced: _Traced) -> Any:
