@@ -54,6 +54,7 @@ ELSEWHERE = {
     "ops/attention.py": "backend/passes/joint/test_attention_backward.py",
     "ops/barriers.py": "backend/passes/numerics/test_no_reassociation.py",
     "ops/fused.py": "backend/passes/joint/test_dynamic_slice.py",
+    "ops/packed.py": "backend/lowering/rules/test_packed.py",
     "ops/padded.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "ops/recurrent.py": "backend/lowering/rules/test_recurrent_rules.py",
     "ops/registration.py": "backend/passes/aten/test_pad_dynamic_shapes.py",

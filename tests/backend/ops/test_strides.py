@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph.torch_private import FakeTensorMode
-from xla_dynamo.backend.ops import attention, barriers, fused, padded, recurrent
+from xla_dynamo.backend.ops import attention, barriers, fused, packed, padded, recurrent
 
 aten = torch.ops.aten
 ops = torch.ops.xla_dynamo
@@ -74,6 +74,8 @@ CASES: dict[Any, list[tuple[Any, ...]]] = {
         (torch.tensor(2.0), TARGET, rand(6), 1, 2, torch.tensor(7.0)),
     ],
     ops.nonzero_padded: [(INTEGERS,)],
+    ops.pack_rows: [(IMAGES, torch.tensor([2, 1, 0]), 3)],
+    ops.pad_rows: [(MATRIX, torch.tensor([3, 1]), 3, 0.5)],
     ops.masked_select_padded: [(MATRIX, INTEGERS > 1)],
     ops.index_padded: [(MATRIX, INTEGERS[0] > 0, 1), (IMAGES, rand(5) > 0.5, 2)],
     ops.unique_padded: [(INTEGERS, None, False), (INTEGERS, 0, False), (INTEGERS, 1, True)],
@@ -108,7 +110,7 @@ def layouts(results: Any) -> list[tuple[list[int], list[int]]]:
 def test_every_op_is_here() -> None:
     defined = {
         value._qualname
-        for module in (attention, barriers, fused, padded, recurrent)
+        for module in (attention, barriers, fused, packed, padded, recurrent)
         for value in vars(module).values()
         if isinstance(value, type(fused.reverse_cumsum))
     }

@@ -9,5 +9,6 @@ from __future__ import annotations
 from . import attention as attention
 from . import barriers as barriers
 from . import fused as fused
+from . import packed as packed
 from . import padded as padded
 from . import recurrent as recurrent

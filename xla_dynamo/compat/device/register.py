@@ -31,6 +31,7 @@ from xla_dynamo.compat.kernels.composites import register_composites
 from xla_dynamo.compat.kernels.control_flow import register_control_flow
 from xla_dynamo.compat.kernels.factories import register_factories
 from xla_dynamo.compat.kernels.out_variants import register_out_variants
+from xla_dynamo.compat.kernels.recurrent import register_recurrent
 from xla_dynamo.compat.kernels.single_ops import register_single_ops
 from xla_dynamo.compat.kernels.view_copy import register_view_copy
 from xla_dynamo.compat.recording import devices, pending
@@ -55,6 +56,7 @@ def install() -> None:
     inplace.register_inplace(autograd)
     register_out_variants(autograd)
     register_as_strided(autograd)
+    register_recurrent(autograd)
     register_view_copy(autograd)
     primitives = torch.library.Library("prims", "IMPL", "AutogradXLA")
     _libraries.append(primitives)

@@ -22,12 +22,12 @@ from xla_dynamo.backend.graph import edit, error_origin, rng_keys
 from xla_dynamo.backend.lowering.registry import draws
 from xla_dynamo.backend.passes.static.decompose_unsupported import replace
 from xla_dynamo.compat.recording import shape_inference
-from xla_dynamo.compat.recording.op_forms import COMPOSITES, scalar_form, without_copy
+from xla_dynamo.compat.recording.op_forms import COMPOSITES, joined, scalar_form, without_copy
 from xla_dynamo.compat.recording.trace import RESTRIDE
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.scalar_inputs import HOLDERS
 from xla_dynamo.compat.values.selected import FORMS
-from xla_dynamo.compat.values.storage import STORED, stored
+from xla_dynamo.compat.values.storage import overrides, stored
 from xla_dynamo.compat.values.trie import Number, State, metas_in
 from xla_dynamo.compat.values.values import Meta, Ref, Value, meta
 
@@ -179,7 +179,8 @@ class Builder:
         """Nodes for one op; its result, or the list of its results."""
         args, kwargs = self._arguments(func, args, kwargs, outputs)
         func = without_copy(func)
-        form = scalar_form(func, args, kwargs)
+        args, form = joined(func, args)
+        form = form or scalar_form(func, args, kwargs)
         if key is not None and draws(func):
             args, func = (func, 0, key, *args), rng_keys.call
             kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
@@ -275,7 +276,7 @@ class Builder:
 
 def _fake(of: Meta) -> torch.Tensor:
     """The fake tensor of a value as it is stored: row-major."""
-    plain = STORED or of.strides is not None
+    plain = overrides() or of.strides is not None
     return shape_inference.fake(meta(of.shape, stored(of.dtype)) if plain else of)
 
 

@@ -45,14 +45,14 @@ def _composite_kernel(op: Any) -> Callable[..., Any]:
         x = args[0]
         # The composite's gradient is for real numbers.
         vector = op is _LINEAR and args[1].dim() != 2  # a vector of weights: a sum of products
-        if x.is_complex() or vector or _is_traced(x):
+        if x.is_complex() or vector or is_traced(x):
             return op._op_dk(_PARTS, *args)
         return op.redispatch(_UNDIVIDED, *args)
 
     return kernel
 
 
-def _is_traced(x: Tensor) -> bool:
+def is_traced(x: Tensor) -> bool:
     """Whether somebody wants the parts of composites: forward mode, torch.func, a tracer."""
     if forward_ad._current_level >= 0 or not torch_private.is_functional(x):
         return True
@@ -89,7 +89,7 @@ def _attention(
     it calls a fused op, under conditions (ATen, native/transformers/sdp_utils_cpp.cpp); where they
     hold, the same op is recorded here, and torch.compile's passes apply to it.
     """
-    if _is_traced(query) or not _is_fused(query, key, value, attn_mask, dropout_p, enable_gqa):
+    if is_traced(query) or not _is_fused(query, key, value, attn_mask, dropout_p, enable_gqa):
         given = (query, key, value, attn_mask, dropout_p, is_causal)
         return _ATTENTION._op_dk(_PARTS, *given, scale=scale, enable_gqa=enable_gqa)
     if attn_mask is not None and attn_mask.dtype is torch.bool:

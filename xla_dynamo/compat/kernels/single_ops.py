@@ -1,8 +1,6 @@
 """Single ops for which PyTorch's own kernels do not do on the device: lengths, a gradient, prims.
 
-PyTorch keeps the lengths of packed sequences on the CPU even if the tensors are on a device, so the
-rows to take are known before anything runs: packing is one gather, which autograd follows. The
-lengths of a CTC loss may be on the CPU too; they are moved to the device.
+The lengths of a CTC loss may be on the CPU; they are moved to the device.
 
 PyTorch's backward of `_fft_r2c` notes where the sizes of the incoming gradient lie, uses the
 gradient, and reads them. Where the gradient is a view of a tensor that was written to (or came from
@@ -30,7 +28,6 @@ _COMPOSITE = Key.CompositeImplicitAutograd
 
 def register_single_ops(library: torch.library.Library, prims: torch.library.Library) -> None:
     """Register the kernels for dispatch key AutogradXLA, in namespaces aten and prims."""
-    library.impl("_pack_padded_sequence", _pack_padded_sequence)
     library.impl("ctc_loss.Tensor", _ctc_loss)
     library.impl("tensor_split.tensor_indices_or_sections", _tensor_split)
     library.impl("_fft_r2c", _fft_r2c)
@@ -38,17 +35,6 @@ def register_single_ops(library: torch.library.Library, prims: torch.library.Lib
         op = getattr(getattr(torch.ops.prims, name, None), "default", None)
         if op is not None and any(result.alias_info for result in op._schema.returns):
             prims.impl(name, op.impl_aten)
-
-
-def _pack_padded_sequence(
-    input: torch.Tensor, lengths: torch.Tensor, batch_first: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eager packs the indices of the rows on the CPU, and checks `lengths`; the device gathers."""
-    data = input.transpose(0, 1) if batch_first else input
-    indices = torch.arange(data.shape[0] * data.shape[1]).view(data.shape[:2])
-    index, sizes = aten._pack_padded_sequence(indices, lengths.to("cpu", torch.int64), False)
-    rows = data.reshape(-1, *data.shape[2:])
-    return rows.index_select(0, index.to(input.device)), sizes
 
 
 def _ctc_loss(

@@ -48,6 +48,25 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
 }
 
 
+def joined(func: Any, args: Any) -> tuple[Any, Callable[..., Any] | None]:
+    """What takes the place of an op and of the op before it: arguments, and a function of them.
+
+    Packed rows that are padded again are what was packed: the program is the same for any number.
+    """
+    pack, pad = torch.ops.xla_dynamo.pack_rows.default, torch.ops.xla_dynamo.pad_rows.default
+    if func is not pad or args[0].target is not pack or args[0].args[1] is not args[1]:
+        return args, None
+    return (args[0].args[0], *args[1:]), _padded_again
+
+
+def _padded_again(x: torch.Tensor, lengths: torch.Tensor, steps: int, value: float) -> torch.Tensor:
+    counts = torch.arange(steps)[:, None] < lengths
+    missing = [0, 0] * (x.dim() - 1) + [0, max(steps - x.shape[0], 0)]
+    x = torch.constant_pad_nd(x[:steps], missing)
+    counts = counts.view(*counts.shape, *[1] * (x.dim() - 2))
+    return torch.where(counts, x, x.new_full((), value))
+
+
 def scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
     """`func` as a function of 0-d tensors, if one of its numbers is a node."""
     position, form = selected.FORMS.get(func, (0, None))

@@ -66,8 +66,8 @@ def assert_same_step(module: nn.Module, *args: object) -> None:
     """Outputs, and gradients by inputs and parameters, of the rewritten graph and of eager."""
     graph = rewritten(module, *args)
     targets = [node.target for node in graph.graph.nodes]
-    assert not set(targets) & set(rnn_layers._REPLACEMENTS)
-    assert set(targets) & set(rnn_layers._REPLACEMENTS.values())
+    assert not set(targets) & set(rnn_layers.REPLACEMENTS)
+    assert set(targets) & set(rnn_layers.REPLACEMENTS.values())
     inputs = [t for t in (*leaves(args), *module.parameters()) if t.requires_grad]
     results = []
     for function in (module, torch.compile(module, backend=lambda *_: graph, dynamic=False)):
@@ -147,7 +147,7 @@ def test_autocast_gives_eagers_dtypes(kind, proj):
     module = module_of(kind, 5, 4, 2, **({"proj_size": proj} if proj else {}))
     state = torch.utils._pytree.tree_map(lambda t: t.detach().float(), states_of(module, 3))
     called = getattr(torch, "rnn_tanh" if kind == "tanh" else kind)
-    x, function = torch.randn(6, 3, 5), rnn_layers._REPLACEMENTS[called]
+    x, function = torch.randn(6, 3, 5), rnn_layers.REPLACEMENTS[called]
     module.float()
     with torch.autocast("cpu", torch.bfloat16):
         expected = eagers(module, x, state)

@@ -2,8 +2,9 @@
 
 Dynamo captures these modules (see capture/recurrent_modules.py) as one call of torch.lstm,
 torch.gru, torch.rnn_tanh or torch.rnn_relu. `use_rnn_layers` puts a function in its place that
-takes the same arguments and calls the ops of ops/recurrent.py, so that AOTAutograd records two nodes per layer and
-direction: one for forward, one for backward. Calls with packed sequences stay as they are.
+takes the same arguments and calls the ops of ops/recurrent.py, so that AOTAutograd records two
+nodes per layer and direction: one for forward, one for backward. Calls with packed sequences stay
+as they are. The lazy device has the same functions as kernels (compat/kernels/recurrent.py).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from xla_dynamo.backend.passes.contract import Context
 
 def use_rnn_layers(graph: Graph, context: Context) -> bool:
     """Exchange the recurrent calls of Dynamo's graph for those of this module."""
-    found = [n for n in fx.calls(graph) if n.target in _REPLACEMENTS and not _is_packed(n)]
+    found = [n for n in fx.calls(graph) if n.target in REPLACEMENTS and not _is_packed(n)]
     for node in found:
-        node.target = _REPLACEMENTS[node.target]
+        node.target = REPLACEMENTS[node.target]
     return bool(found)
 
 
@@ -34,15 +35,7 @@ def _layers(op: Callable[..., tuple[Tensor, ...]], *flags: bool) -> Callable[...
     """torch.lstm, torch.gru, ... of a padded sequence, as one `op` per layer and direction."""
 
     def run(input: Tensor, hx: Any, params: Sequence[Tensor], *options: Any) -> tuple[Tensor, ...]:
-        stack, states = _Stack(params, *options), list(hx) if op is lstm_layer else [hx]
-        dtype = _autocast_dtype(input)
-        if dtype is not None:
-            # Eager's GRU has the hidden state's dtype.
-            dtype = hx.dtype if op is gru_layer else dtype
-            # Eager's LSTM keeps the cell state wide in layers with a projection, and only there.
-            narrow = 1 if stack.weights(0)[-1] is not None else 2
-            states[:narrow] = [state.to(dtype) for state in states[:narrow]]
-            input, stack = input.to(dtype), stack.to(dtype)
+        input, states, stack = prepared(op, input, hx, Stack(params, *options))
 
         def layer(x: Tensor, at: int, reverse: bool) -> tuple[Tensor, ...]:
             weights = stack.weights(at)[: 5 if op is lstm_layer else 4]
@@ -54,8 +47,24 @@ def _layers(op: Callable[..., tuple[Tensor, ...]], *flags: bool) -> Callable[...
     return run
 
 
+def prepared(
+    op: Callable[..., tuple[Tensor, ...]], input: Tensor, hx: Any, stack: Stack
+) -> tuple[Tensor, list[Tensor], Stack]:
+    """Input, initial states and layers in the dtypes in which eager computes under autocast."""
+    states = list(hx) if op is lstm_layer else [hx]
+    dtype = _autocast_dtype(input)
+    if dtype is None:
+        return input, states, stack
+    # Eager's GRU has the hidden state's dtype.
+    dtype = hx.dtype if op is gru_layer else dtype
+    # Eager's LSTM keeps the cell state wide in layers with a projection, and only there.
+    narrow = 1 if stack.weights(0)[-1] is not None else 2
+    states[:narrow] = [state.to(dtype) for state in states[:narrow]]
+    return input.to(dtype), states, stack.to(dtype)
+
+
 @dataclass(frozen=True)
-class _Stack:
+class Stack:
     """The layers of a module: PyTorch's flat list of parameters, then its other arguments."""
 
     params: Sequence[Tensor]
@@ -66,7 +75,7 @@ class _Stack:
     bidirectional: bool
     batch_first: bool
 
-    def to(self, dtype: torch.dtype) -> _Stack:
+    def to(self, dtype: torch.dtype) -> Stack:
         return replace(self, params=[param.to(dtype) for param in self.params])
 
     def weights(self, at: int) -> tuple[Tensor | None, ...]:
@@ -97,7 +106,7 @@ class _Stack:
         return out, *(torch.stack(states) for states in zip(*finals, strict=True))
 
 
-_REPLACEMENTS: dict[object, Callable[..., tuple[Tensor, ...]]] = {
+REPLACEMENTS: dict[object, Callable[..., tuple[Tensor, ...]]] = {
     torch.lstm: _layers(lstm_layer),
     torch.gru: _layers(gru_layer),
     torch.rnn_tanh: _layers(rnn_layer, False),
