@@ -70,9 +70,13 @@ def _client(platform: str, asynchronous: bool) -> Any:
     if platform != "cpu":
         return xla_bridge.get_backend(platform)
     host_memory.keep_freed()
-    # CPU_NUM_DEVICES is torch_xla's name for it.
-    devices = int(os.environ.get("CPU_NUM_DEVICES") or 1) if asynchronous else None
-    return cpu_client(asynchronous=asynchronous, devices=devices)
+    return cpu_client(asynchronous=asynchronous, devices=_cpu_devices() if asynchronous else None)
+
+
+@functools.cache
+def _cpu_devices() -> int:
+    """CPU_NUM_DEVICES, torch_xla's name for it: read once, so that there is one client."""
+    return int(os.environ.get("CPU_NUM_DEVICES") or 1)
 
 
 def device_count(platform: str, *, asynchronous: bool = False) -> int:

@@ -19,6 +19,7 @@ import torch
 
 from xla_dynamo.compat.kernels import inplace, mutable_ops
 from xla_dynamo.compat.recording import devices, pending, seeds
+from xla_dynamo.config import config
 
 from . import fused_optimizers, module_conversion, torch_xla_module
 
@@ -216,4 +217,5 @@ def _default_platform() -> None:
     if "PJRT_DEVICE" in os.environ:
         return
     os.environ["PJRT_DEVICE"] = devices.hardware()
+    config.cache_clear()  # a script may still set it, until the first use of a device
     _undo.append(lambda: os.environ.pop("PJRT_DEVICE", None))

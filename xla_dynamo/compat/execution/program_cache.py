@@ -21,7 +21,7 @@ from xla_dynamo.backend.graph import error_origin
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics, shape_inference
 from xla_dynamo.compat.recording.trace import Trace
-from xla_dynamo.compat.values import functionalization
+from xla_dynamo.compat.values import environment, functionalization
 from xla_dynamo.compat.values.trie import State
 from xla_dynamo.compat.values.values import Array
 from xla_dynamo.lazily import lazily
@@ -104,6 +104,7 @@ def compile_trace(
         program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
         if compiled is not None:
             metrics.compiled(getattr(compiled, "aliases", 0))
+            environment.warn_of_late()
             for listener in on_compile:
                 listener(trace, program, compiled)
         return program, run

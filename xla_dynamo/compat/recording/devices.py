@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from xla_dynamo.backend.runtime.platforms import default_platform
+from xla_dynamo.compat.values import environment
 from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def count() -> int:
     Raises:
         DeviceUnavailable: the platform cannot be initialised here.
     """
+    environment.read(environment.PLATFORM)
     return pjrt.device_count(default_platform(), asynchronous=True)
 
 
@@ -56,6 +58,7 @@ def client_device(device: Named | None = None) -> Any:
 
 @functools.cache
 def _client_device(platform: str, index: int) -> Any:
+    environment.read(environment.PLATFORM)
     return pjrt.device(platform, index, asynchronous=True)
 
 

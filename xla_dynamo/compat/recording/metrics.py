@@ -18,14 +18,19 @@ from typing import Any
 
 from xla_dynamo.backend.decompositions.foreach import FOREACH
 from xla_dynamo.bookkeeping import optional
+from xla_dynamo.compat.values import environment
 from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.trie import State
 
 from .execution_time import Watch
 from .trace_bounds import policy
 
-_SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES") or 1024)
 _STATES = 4096  # states whose launches are counted one by one, before they are summed up
+
+
+def _samples() -> collections.deque[tuple[float, float]]:
+    capacity = environment.read(("XLA_METRICS_SAMPLES",)).get("XLA_METRICS_SAMPLES") or 1024
+    return collections.deque(maxlen=int(capacity))
 
 
 @dataclass(slots=True)
@@ -37,9 +42,7 @@ class Metric:
 
     total: int = 0
     sum: float = 0.0
-    samples: collections.deque[tuple[float, float]] = field(
-        default_factory=functools.partial(collections.deque, maxlen=_SAMPLES)
-    )
+    samples: collections.deque[tuple[float, float]] = field(default_factory=_samples)
 
 
 lock = fork_safe(threading.RLock())

@@ -6,6 +6,7 @@ import threading
 
 import torch
 
+from xla_dynamo.compat.values import environment
 from xla_dynamo.compat.values.forks import fork_safe
 
 from . import devices
@@ -23,6 +24,7 @@ def trace(device: torch.device) -> Trace:
         index = devices.default().index
     found = _traces.get(index)
     if found is None:
+        environment.use()
         with _lock:
             found = _traces.setdefault(index, Trace(torch.device("xla", index)))
     allow_backward()

@@ -30,6 +30,7 @@ from xla_dynamo.compat.execution import (
     settings,
     sync,
 )
+from xla_dynamo.compat.values import environment
 from xla_dynamo.compat.values.source_location import Location
 
 from . import ir, ir_text, metrics_report
@@ -54,23 +55,27 @@ class Debugging:
     metrics: str | None
 
 
-def from_environment(environment: Mapping[str, str]) -> Debugging:
+def from_environment(variables: Mapping[str, str]) -> Debugging:
     """Read the variables."""
-    on = environment.get("PT_XLA_DEBUG", "0").lower() not in ("", "0", "false")
-    level = environment.get("PT_XLA_DEBUG_LEVEL") or str(_ALL if on else 0)
+    on = variables.get("PT_XLA_DEBUG", "0").lower() not in ("", "0", "false")
+    level = variables.get("PT_XLA_DEBUG_LEVEL") or str(_ALL if on else 0)
     return Debugging(
         level=int(level) if level.isdecimal() else _ALL,
-        report=environment.get("PT_XLA_DEBUG_FILE") or None,
-        graphs=environment.get("XLA_SAVE_TENSORS_FILE") or None,
-        graph_format=(environment.get("XLA_SAVE_TENSORS_FMT") or "text").lower(),
-        metrics=environment.get("XLA_METRICS_FILE") or None,
+        report=variables.get("PT_XLA_DEBUG_FILE") or None,
+        graphs=variables.get("XLA_SAVE_TENSORS_FILE") or None,
+        graph_format=(variables.get("XLA_SAVE_TENSORS_FMT") or "text").lower(),
+        metrics=variables.get("XLA_METRICS_FILE") or None,
     )
 
 
 @functools.cache
 def install() -> None:
-    """Register what the environment of this process asks for, once."""
-    asked = from_environment(os.environ)
+    """Have what the environment asks for registered when a device is first used, once."""
+    environment.at_first_use(_register)
+
+
+def _register() -> None:
+    asked = from_environment(environment.read(environment.DEVICE))
     if asked.level >= _COMPILES:
         program_cache.on_compile.append(functools.partial(_show_compile, asked))
         compiled_graphs.on_compile.append(functools.partial(_show_graph_compile, asked))

@@ -3,7 +3,8 @@
 XLA's arrays are dense, and of the dtypes that backend.lowering.dtypes lists. For a tensor that is
 not (sparse, quantized) there is an error that says so, with the user's line.
 
-Environment variables of torch_xla choose another dtype in the device's memory. XLA_USE_BF16 stores
+Environment variables of torch_xla, read at the first tensor, choose another dtype in the device's
+memory. XLA_USE_BF16 stores
 float32 and float64 as bfloat16; XLA_DOWNCAST_BF16 stores float32 as bfloat16 and float64 as
 float32. XLA_USE_FP16, XLA_USE_F16 and XLA_DOWNCAST_FP16 do the same with float16.
 XLA_USE_32BIT_LONG stores int64 as int32. Tensors go on reporting their PyTorch dtype, and have it
@@ -12,7 +13,7 @@ again once they are back on the CPU.
 
 from __future__ import annotations
 
-import os
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.errors import UnsupportedOp
 
-from . import describe
+from . import describe, environment
 from .source_location import user_location
 
 
@@ -52,11 +53,11 @@ def _remedy(layout: torch.layout) -> str:
     return "Convert it with x.to_dense() on the CPU."
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[torch.dtype, torch.dtype]:
+def _from_environment(variables: Mapping[str, str]) -> dict[torch.dtype, torch.dtype]:
     """The dtypes that are stored as another one."""
 
     def on(*names: str) -> bool:
-        return any(environment.get(name, "0").lower() in ("1", "true", "yes") for name in names)
+        return any(variables.get(name, "0").lower() in ("1", "true", "yes") for name in names)
 
     stored: dict[torch.dtype, torch.dtype] = {}
     for narrow, use, downcast in (
@@ -71,10 +72,15 @@ def _from_environment(environment: Mapping[str, str]) -> dict[torch.dtype, torch
     return stored
 
 
-# Read once: values that are on the device keep the dtype in which they were stored.
-STORED = _from_environment(os.environ)
+@functools.cache
+def overrides() -> Mapping[torch.dtype, torch.dtype]:
+    """The dtypes that are stored as another one, for the life of the process.
+
+    Values that are on the device keep the dtype in which they were stored.
+    """
+    return _from_environment(environment.read(environment.DEVICE))
 
 
 def stored(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which values of `dtype` are stored."""
-    return STORED.get(dtype, dtype) if STORED else dtype
+    return overrides().get(dtype, dtype)

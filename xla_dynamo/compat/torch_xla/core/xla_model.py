@@ -17,6 +17,7 @@ import torch
 from xla_dynamo.compat.device import memory_info, step_barrier
 from xla_dynamo.compat.recording import devices, seeds
 from xla_dynamo.compat.reporting import ir_text
+from xla_dynamo.compat.values import environment
 from xla_dynamo.compat.values.values import value_of
 
 from ._collectives import *  # noqa: F403
@@ -43,6 +44,7 @@ def xla_device(n: int | None = None, devkind: Any = None) -> torch.device:
     onto them, with one warning. With `devkind` numbers count from 1, as on a TPU host of XRT, where
     0 was the CPU.
     """
+    environment.warn_of_late()
     if n is None:
         return devices.set_default(devices.default())
     count = devices.count()
