@@ -131,6 +131,15 @@ def test_inputs_are_changed_in_place_and_results_are_views() -> None:
     assert_lockstep(chain, X, **EXACT)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_waiting_for_the_device_waits_for_graphs(backend: str) -> None:
+    x = torch.ones(1200, 1200).to(XLA)
+    y = torch.compile(lambda x: x @ x @ x, backend=backend)(x)
+    xm.mark_step()  # launches nothing
+    xm.wait_device_ops()
+    assert value_of(y).array.is_ready()
+
+
 def test_nothing_is_copied() -> None:
     @torch.compile(backend="xla")
     def work(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ asynchronous ones run in one worker thread, whose exception the next barrier rai
 from __future__ import annotations
 
 import atexit
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -56,7 +57,7 @@ def launch(device: devices.Named, *, wait: bool = False) -> None:
 def wait_for(of: Sequence[devices.Named] = ()) -> None:
     """Return when everything launched on these devices (default: all) is done."""
     for index in [devices.index_of(name) for name in of] or list(launched):
-        for reference in launched.get(index, ()):
+        for reference in itertools.chain(*launched.get(index, ())):
             array = reference()
             if array is not None and not array.is_deleted():
                 array.block_until_ready()

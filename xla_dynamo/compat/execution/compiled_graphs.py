@@ -17,7 +17,7 @@ from xla_dynamo.compat.values.storage import stored
 from xla_dynamo.compat.values.values import Array, Value, leaf_of, meta, tensor
 from xla_dynamo.lazily import lazily
 
-from .sync import cut, device_of, download, materialize, upload
+from .sync import cut, device_of, download, materialize, note_launch, upload
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.runtime import pjrt
@@ -52,6 +52,7 @@ def launch(
     arrays = _arrays_of(tensors, device)
     results = executable(*arrays)
     made = _tensors_of(results, device)
+    note_launch(device.index, results)
     metrics.graph_launched(device.index, results, id(executable))
     for listener in on_launch:
         listener(executable)

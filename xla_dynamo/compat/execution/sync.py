@@ -7,10 +7,11 @@ all the same (see failed_values).
 
 from __future__ import annotations
 
+import collections
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -20,7 +21,6 @@ from xla_dynamo import interrupts
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
-from xla_dynamo.compat.recording.trace_bounds import policy
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
 from xla_dynamo.compat.values.values import Array, Joined, Meta, Value, meta_of
@@ -48,8 +48,9 @@ _HELD = _references([Value.__new__(Value)])[0]
 
 # Are told of every launch of a trace.
 on_launch: list[Callable[[Trace, Program], None]] = []
-# The results of the last launch on each device; in eager mode, of all that are not done.
-launched: dict[int, list[weakref.ref[Array]]] = {}
+# The results of the last launches on each device.
+launched: dict[int, collections.deque[list[weakref.ref[Array]]]] = {}
+_LAUNCHES = 64
 
 
 def cut(trace: Trace) -> bool:
@@ -144,15 +145,17 @@ def _launch(trace: Trace, program: Program, run: Run) -> None:
     if results:
         index, name = trace.device.index, metrics.of_trace("ExecuteTime")
         metrics.watch(index, start, results[program.watch], id(program), name)
-        earlier = launched.get(index, ()) if policy.each_op else ()
-        launched[index] = [*filter(_runs, earlier), *map(weakref.ref, results)]
+        note_launch(index, results)
     for listener in on_launch:
         listener(trace, program)
 
 
-def _runs(result: weakref.ref[Array]) -> bool:
-    array = result()
-    return array is not None and not array.is_deleted() and not array.is_ready()
+def note_launch(device: int, results: Sequence[Array]) -> None:
+    """Remember what was launched on a device, for those who wait for it."""
+    latest = launched.get(device)
+    if latest is None:
+        latest = launched.setdefault(device, collections.deque(maxlen=_LAUNCHES))
+    latest.append([weakref.ref(array) for array in results])
 
 
 def set_option(name: str, value: Any) -> None:

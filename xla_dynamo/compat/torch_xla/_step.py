@@ -45,6 +45,7 @@ def compile(
         before, each_op = settings.flag("graph_name"), automatic_barriers.runs_each_op()
         automatic_barriers.run_each_op(False)
         try:
+            settings.set_flag("graph_name", f"{label}_clear_pending" if label else before)
             step_barrier.mark_step()
             settings.set_flag("graph_name", label)
             with settings.no_launches(bool(full_graph)):

@@ -17,6 +17,7 @@ from xla_dynamo.backend.executable.by_shape import make_program
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime.platforms import default_platform
+from xla_dynamo.compat.recording import metrics
 
 Run = Callable[..., Any]
 
@@ -26,6 +27,7 @@ def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[A
 
     The results come as a list; a graph that returns one tensor gives that tensor.
     """
+    metrics.count("DynamoExtractCompiledGraph")
     if _is_lowered(xla_model):
         return _program(xla_model)
     result = xla_model.graph.output_node().args[0]
