@@ -12,6 +12,7 @@
 PYTHON ?= python3
 # Tests start many processes: each would compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
+COLAB_PYTHON ?= python3.12
 BIN := .venv/bin
 ARGS ?=
 
@@ -54,7 +55,7 @@ wheel-check: wheel
 	tests/install_check.sh dist/*.whl
 
 colab-check: wheel
-	PYTHON=python3.12 tests/install_check.sh dist/*.whl torch==2.9.0 torch_xla==2.9.0 \
+	PYTHON=$(COLAB_PYTHON) tests/install_check.sh dist/*.whl torch==2.9.0 torch_xla==2.9.0 \
 		jax==0.7.2 jaxlib==0.7.2 transformers accelerate diffusers
 
 $(BIN)/python:
