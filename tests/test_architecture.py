@@ -261,6 +261,7 @@ PUBLIC_ENOUGH = (
 # The files that name private modules or functions of torch, and which.
 PRIVATE = {
     "backend/capture/aot.py": "AOTAutograd and Dynamo: torch._dynamo, torch._functorch",
+    "backend/capture/own_errors.py": "Dynamo: torch._dynamo.exc",
     "backend/capture/recurrent_modules.py": "Dynamo: torch._dynamo.variables.builder",
     "backend/graph/torch_private.py": "what the backend uses, by one name each",
     "backend/runtime/pjrt.py": "DLPack's entry points of the extension",
@@ -295,6 +296,7 @@ def test_private_names_are_seen(tmp_path, monkeypatch):
 
 # Module-level caches and lists without a capacity, and what bounds them.
 UNBOUNDED = {
+    "backend.capture.own_errors._both": "one for each error class",
     "backend.capture.recurrent_modules._backends": "this project's own backend",
     "backend.lowering.registry.RULES": "filled at import: one for each op",
     "backend.metrics._counters": "one for each name of a counter in the code",

@@ -9,6 +9,7 @@ runtime/      StableHLO -> PJRT executables; buffers, disk cache
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,20 @@ def _xla(
         UnsupportedOp: an op cannot be lowered and options={"fallback": "error"} was given.
         InstallationError: a package that this needs is missing or too old.
     """
+    # Here, not above: naming the backend must import neither Dynamo nor jax nor torch_mlir.
+    from .capture import own_errors
+
+    with own_errors.passing_through("xla", sys._getframe()):
+        return _compiled(gm, example_inputs, options, mode)
+
+
+def _compiled(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    options: Mapping[str, Any] | None,
+    mode: str | None,
+) -> Callable[..., Any]:
     versions.require()
-    # Here, not above: naming the backend must import neither jax nor torch_mlir.
     from . import options as option_module
     from . import pipeline
     from .capture import aot

@@ -179,11 +179,16 @@ def test_run_is_what_python_does(kind, write, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("-m", "pack", "x"), ("-m", "pack.part"), ("-m", "none"), ("-m", "none.at"), ("none.py",)],
+    [
+        *(("-m", "pack", "x"), ("-m", "pack.part"), ("-m", "none"), ("-m", "none.at")),
+        *(("-m", "bare"), ("bare",), ("none.py",)),
+    ],
+    ids=" ".join,
 )
 def test_run_takes_modules_and_says_what_is_missing(arguments, write, tmp_path):
     text = "import sys; print(__name__, __package__, sys.argv, __spec__.name)"
     write("", "pack/__init__.py")
+    write("", "bare/__init__.py")  # without a __main__
     write(text, "pack/__main__.py")
     write(text, "pack/part.py")
     plain = run(*arguments, cwd=tmp_path)
