@@ -15,7 +15,7 @@ from torch_xla.distributed.parallel_loader import MpDeviceLoader
 
 from tests.programs import python
 from xla_dynamo.compat.execution import sync
-from xla_dynamo.compat.reporting import debugging, ir_text
+from xla_dynamo.compat.reporting import debugging, ir_text, program_analysis
 
 XLA = torch.device("xla:0")
 
@@ -364,7 +364,7 @@ def test_causes(
     profiler.set_tracer_marked_step(False)
     xm.mark_step()
     causes: list[str] = []
-    monkeypatch.setattr(sync, "on_launch", [lambda *_: causes.append(debugging.cause())])
+    monkeypatch.setattr(sync, "on_launch", [lambda *_: causes.append(program_analysis.cause())])
     launch(x)
     profiler.set_tracer_marked_step(False)
     assert set(causes) == {words}
