@@ -46,9 +46,9 @@ def _warn(trace: Trace) -> None:
         "long trace",
         f"{len(trace.values)} results were recorded on {trace.device} and no barrier came; the "
         f"next op is at {describe.where(location)}. What is recorded runs now, as one program, and "
-        "so does every such part from now on. Call torch_xla.sync() (xm.mark_step() in scripts of "
-        "before) at the end of each step of your loop: the programs are smaller, compile sooner, "
-        "and memory is given back. docs/legacy.md explains.",
+        "so do the parts that follow. Call torch_xla.sync(), or xm.mark_step(), at the end of each "
+        "step of your loop: programs are smaller then, compile sooner, and memory is given back "
+        "earlier. docs/legacy.md explains.",
         UserWarning,
     )
 
