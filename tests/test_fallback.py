@@ -78,6 +78,7 @@ def test_shapes_that_depend_on_data(name: str) -> None:
     assert fallbacks() == {}
 
 
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)  # the default, later
 def test_one_program_for_the_whole_of_what_depends_on_data() -> None:
     compiled = torch.compile(lambda x: x.sin().nonzero(), backend="xla", fullgraph=True)
     for ones in (1, 2, 3, 0):
