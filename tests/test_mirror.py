@@ -16,6 +16,7 @@ ELSEWHERE = {
     "decompositions/dynamic_shapes.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "decompositions/foreach.py": "compat/kernels/test_foreach.py",
     "decompositions/matmul_backward.py": "backend/lowering/rules/test_matmul.py",
+    "decompositions/selected.py": "compat/values/test_selected.py",
     "executable/by_shape.py": "test_shapes.py",
     "executable/device_launch.py": "compat/device/test_torch_compile.py",
     "executable/launch.py": "test_inspection.py",

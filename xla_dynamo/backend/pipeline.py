@@ -31,6 +31,7 @@ from .passes.joint.dynamic_slice import keep_dynamic_slice
 from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
+from .passes.joint.symbolic_indices import keep_symbolic_indices
 from .passes.lowering.reverse_cumsum import join_reverse_cumsum
 from .passes.lowering.unflatten_matmul import unflatten_matmul
 from .passes.numerics.exact_division import keep_exact_division
@@ -53,6 +54,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
     ),
     Stage.JOINT: (
         keep_dynamic_slice,  # x.narrow(dim, start, length) of a start that is a tensor
+        keep_symbolic_indices,  # an int that only selects stays an argument
         recompute_log_softmax,  # backward gets two numbers a row instead of the output
         save_attention_weights,  # backward gets the weights where memory allows
         functionalize_rng,  # random ops become functions of a key
@@ -97,6 +99,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
     WayIn.LAZY: {
         **dict.fromkeys(PIPELINE[Stage.DYNAMO], _NO_DYNAMO),
         keep_dynamic_slice: "reading a start is a barrier: it is a number when the slice is made",
+        keep_symbolic_indices: "integers are numbers or inputs when they are recorded",
         functionalize_rng: _RECORDED,
         save_mutated_inputs: _NO_PARTITION,
         save_compared: _NO_PARTITION,

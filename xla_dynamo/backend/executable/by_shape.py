@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from xla_dynamo.backend import metrics, pipeline
 from xla_dynamo.backend.capture.aot import GraphInfo
@@ -105,6 +105,13 @@ class _Program:
         self._request = request
         self._argument_names = argument_names
         self._symbols: Symbols = find_symbols(graph)
+        arguments = {node: position for position, node in enumerate(fx.placeholders(graph))}
+        # Ints that are results too: they stay ints, though the executable takes tensors.
+        self._passed = {
+            index: arguments[result]
+            for index, result in enumerate(fx.results(graph))
+            if isinstance(result, Node) and arguments.get(result) in self._symbols.runtime_ints
+        }
         # Least recently used first; what is dropped may come back, at the price of a compile.
         self._table: Bounded[tuple[int, ...], Run] = Bounded(request.options.max_executables)
         self._compiled = 0
@@ -119,10 +126,17 @@ class _Program:
                 self._table.move_to_end(key)
         else:
             run = self._table.get(()) or self._compile((), arguments)
-        if symbols.runtime_ints:
-            for position in symbols.runtime_ints:
-                arguments[position] = torch.tensor(arguments[position])
-        return run(arguments)
+        if not symbols.runtime_ints:
+            return run(arguments)
+        passed = [(index, arguments[position]) for index, position in self._passed.items()]
+        for position in symbols.runtime_ints:
+            arguments[position] = torch.tensor(arguments[position])
+        results = run(arguments)
+        if passed:
+            results = list(results)
+            for index, number in passed:
+                results[index] = number
+        return results
 
     def _compile(self, key: tuple[int, ...], arguments: list[Any]) -> Run:
         with self._lock:

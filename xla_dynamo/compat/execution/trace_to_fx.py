@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.decompositions import foreach
+from xla_dynamo.backend.decompositions.selected import FORMS
 from xla_dynamo.backend.decompositions.table import decompositions
 from xla_dynamo.backend.graph import edit, error_origin, rng_keys
 from xla_dynamo.backend.lowering.registry import draws
@@ -26,7 +27,6 @@ from xla_dynamo.compat.recording.op_forms import COMPOSITES, joined, scalar_form
 from xla_dynamo.compat.recording.trace import RESTRIDE
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.scalar_inputs import HOLDERS
-from xla_dynamo.compat.values.selected import FORMS
 from xla_dynamo.compat.values.storage import overrides, stored
 from xla_dynamo.compat.values.trie import Number, State, metas_in
 from xla_dynamo.compat.values.values import Meta, Ref, Value, meta

@@ -16,8 +16,9 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
+from xla_dynamo.backend.decompositions.selected import FORMS
 from xla_dynamo.backend.ops.barriers import rounded_to
-from xla_dynamo.compat.values import scalar_inputs, selected
+from xla_dynamo.compat.values import scalar_inputs
 
 aten = torch.ops.aten
 _REDUCED = frozenset({torch.bfloat16, torch.float16})
@@ -69,7 +70,7 @@ def _padded_again(x: torch.Tensor, lengths: torch.Tensor, steps: int, value: flo
 
 def scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
     """`func` as a function of 0-d tensors, if one of its numbers is a node."""
-    position, form = selected.FORMS.get(func, (0, None))
+    position, form = FORMS.get(func, (0, None))
     if form is not None:
         is_chosen = any(isinstance(x, Node) for x in pytree.tree_leaves(args[position]))
         return form if is_chosen else None

@@ -23,9 +23,9 @@ _SLICES = (aten.slice.Tensor, aten.slice_backward.default)
 
 def keep_dynamic_slice(graph: Graph, context: Context) -> bool:
     """Rewrite the slices of `graph`, and their gradients, in place."""
-    returned = set(map(_memory, graph.output_node().all_input_nodes))
+    returned = set(map(memory, graph.output_node().all_input_nodes))
     slices = [n for n in graph.nodes if n.target in _SLICES]
-    if any(n.target is aten.slice.Tensor and _memory(n) in returned for n in slices):
+    if any(n.target is aten.slice.Tensor and memory(n) in returned for n in slices):
         return False  # the start is read in any case
     changed = [node for node in slices if _rewrite(graph, node)]
     if changed:
@@ -63,6 +63,6 @@ def _known(size: Any) -> Any:
     return size if number is None else number
 
 
-def _memory(node: Node) -> Any:
+def memory(node: Node) -> Any:
     value = node.meta.get("val")
     return value.untyped_storage()._cdata if fx.is_strided(value) else node

@@ -88,10 +88,16 @@ def _only_data(node: Node) -> bool:
             isinstance(s, torch.SymInt) and expression in s.node.expr.free_symbols for s in shape
         ):
             return False
-    return all(_takes_as_tensor(user, node) for user in node.users)
+    return all(
+        user.op == "output"  # saved for backward
+        or user.target is aten.scalar_tensor.default
+        or takes_as_tensor(user, node)
+        for user in node.users
+    )
 
 
-def _takes_as_tensor(user: Node, node: Node) -> bool:
+def takes_as_tensor(user: Node, node: Node) -> bool:
+    """Whether an op takes an int where a 0-d tensor may be."""
     if not isinstance(user.target, torch._ops.OpOverload):
         return False
     parameters = {p.name: p.type for p in user.target._schema.arguments}
