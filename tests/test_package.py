@@ -9,6 +9,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+import torch
+
+import xla_dynamo
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xla_dynamo"
 
@@ -121,7 +126,8 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path):
         str(p.relative_to(source)) for p in (*package.rglob("*.py"), package / "py.typed")
     }
     (entry_points,) = (n for n in wheel.namelist() if n.endswith("dist-info/entry_points.txt"))
-    assert "xla = xla_dynamo.backend:xla" in wheel.read(entry_points).decode()
+    for name in ("xla", "torchxla_trace_once", "aot_torchxla_trace_once"):
+        assert f"\n{name} = xla_dynamo.backend:xla" in wheel.read(entry_points).decode()
     assert any(name.endswith("/LICENSE") for name in wheel.namelist())
 
 
@@ -130,3 +136,16 @@ def test_every_name_of_the_public_api_is_explicit():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     aliases = [a for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names]
     assert [a.name for a in aliases if a.asname != a.name and a.name != "annotations"] == []
+
+
+@pytest.mark.parametrize("name", ["xla", "torchxla_trace_once", "aot_torchxla_trace_once"])
+def test_dynamo_finds_the_backend_by_each_of_its_names(name):
+    """The long ones are torch_xla's of 2022: Accelerate knows them, and no other one for XLA."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    assert name in torch._dynamo.list_backends()
+    assert lookup_backend(name) is xla_dynamo.xla
+    before = len(xla_dynamo.compiles())
+    compiled = torch.compile(lambda x: x * 2 + 1, backend=name)
+    assert compiled(torch.ones(3)).tolist() == [3.0] * 3
+    assert len(xla_dynamo.compiles()) == before + 1

@@ -214,8 +214,13 @@ def _invert_permutations_on_the_host() -> None:
 
 def _default_platform() -> None:
     """PJRT_DEVICE names the platform, as importing torch_xla leaves it."""
-    if "PJRT_DEVICE" in os.environ:
-        return
-    os.environ["PJRT_DEVICE"] = devices.hardware()
-    config.cache_clear()  # a script may still set it, until the first use of a device
-    _undo.append(lambda: os.environ.pop("PJRT_DEVICE", None))
+    if "PJRT_DEVICE" not in os.environ:
+        set_variable("PJRT_DEVICE", devices.hardware())
+        config.cache_clear()  # a script may still set it, until the first use of a device
+
+
+def set_variable(name: str, value: str) -> None:
+    """Set an environment variable that is not set, until uninstall()."""
+    if _undo and name not in os.environ:
+        os.environ[name] = value
+        _undo.append(lambda: os.environ.pop(name, None))

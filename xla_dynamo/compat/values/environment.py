@@ -34,6 +34,8 @@ DEVICE = (
     "XLA_METRICS_SAMPLES",
 )
 
+_OFF = {None, "", "0"}
+
 _lock = fork_safe(threading.Lock())
 _read: dict[str, str | None] = {}
 _at_first_use: list[Callable[[], None]] = []
@@ -69,7 +71,7 @@ def warn_of_late() -> None:
     """Say once of each variable that it was changed too late."""
     for name, used in [*_read.items()]:
         now = os.environ.get(name)
-        if now != used:
+        if now != used and not {now, used} <= _OFF:
             is_now = "unset" if now is None else f"{now!r}"
             was = "unset" if used is None else f"{used!r}"
             text = (

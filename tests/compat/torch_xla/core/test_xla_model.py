@@ -13,6 +13,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.utils.utils as xu
 from torch_xla.core import dynamo_bridge
 
+from tests.programs import python
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.reporting import metrics_report
 from xla_dynamo.compat.values.values import value_of
@@ -176,6 +177,23 @@ def test_collectives_of_one_replica():
 def test_what_needs_a_second_replica_says_so(call, says):
     with pytest.raises(NotAvailable, match=says):
         call(torch.ones(4, device=XLA))
+
+
+@pytest.mark.parametrize("given", [None, "3"])
+def test_accelerate_reads_that_this_process_may_print(given):
+    printed = python(
+        """
+        import os
+        import xla_dynamo.compat
+        import torch_xla.core.xla_model as xm
+        xm.set_replication(xm.xla_device(), xm.get_xla_supported_devices())
+        print(os.environ["LOCAL_RANK"])
+        xla_dynamo.compat.uninstall()
+        print(os.environ.get("LOCAL_RANK"))
+        """,
+        **({"LOCAL_RANK": given} if given else {}),
+    )
+    assert printed.split() == (["3", "3"] if given else ["0", "None"])
 
 
 def test_unknown_reduction_is_an_error():

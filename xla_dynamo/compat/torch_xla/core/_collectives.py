@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.device import step_barrier, torch_patches
 from xla_dynamo.compat.recording import devices
 from xla_dynamo.errors import NotAvailable
 
@@ -227,8 +227,12 @@ def do_on_ordinals(
 
 
 def set_replication(device: devices.Named, replicas: Sequence[devices.Named] | None) -> None:
-    """Make `device` the thread's default; the replicas of one program are not set up here."""
+    """Make `device` the thread's default; the replicas of one program are not set up here.
+
+    Accelerate, which calls this, then reads from LOCAL_RANK whether this process may print.
+    """
     devices.set_default(device)
+    torch_patches.set_variable("LOCAL_RANK", "0")
 
 
 def _check_reduction(reduce_type: str) -> None:
