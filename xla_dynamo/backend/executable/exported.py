@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend import options, pipeline
 from xla_dynamo.backend.decompositions.table import traced_decompositions
-from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.lower import Lowered
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
@@ -29,10 +30,28 @@ def lower_exported(exported: ExportedProgram) -> Lowered:
     Raises:
         UnsupportedOp: an op cannot be lowered, or its shape depends on data.
     """
+    return lower_decomposed(decomposed(exported))[0]
+
+
+def decomposed(exported: ExportedProgram) -> ExportedProgram:
+    """`exported` in the ops that are lowered, from which the module's arguments are taken."""
+    return exported.run_decompositions(dict(traced_decompositions()))
+
+
+def lower_decomposed(program: ExportedProgram, *, writes: bool = True) -> tuple[Lowered, bool]:
+    """The StableHLO module of a `decomposed` program, and whether it takes a PRNG key.
+
+    writes: whether what the program writes to buffers and inputs is among the results.
+
+    Raises:
+        UnsupportedOp: an op cannot be lowered, or its shape depends on data.
+    """
     chosen = options.parse(None, None)
     target = target_of(chosen, chosen.platform or default_platform())
-    graph = fx.copy(exported.run_decompositions(dict(traced_decompositions())).graph)
+    graph = fx.copy(program.graph)
     _check_sizes(graph)
+    if not writes:
+        _drop_writes(graph, program)
     context = Context("exported program", WayIn.EXPORT, target)
     pipeline.run(Stage.JOINT, graph, context)
     pipeline.run(Stage.ATEN, graph, context)
@@ -41,7 +60,14 @@ def lower_exported(exported: ExportedProgram) -> Lowered:
     pipeline.run(Stage.STATIC, graph, context)
     unsupported.refuse(context.lifted.unsupported)
     _keep_tensors(graph)
-    return lower(graph, context)
+    return lower(graph, context), context.lifted.keys > 0
+
+
+def _drop_writes(graph: Graph, program: ExportedProgram) -> None:
+    named = zip(fx.results(graph), program.graph_signature.output_specs, strict=True)
+    kept = tuple(result for result, spec in named if spec.kind is OutputKind.USER_OUTPUT)
+    graph.output_node().args = (kept,)
+    edit.drop_unused(graph)
 
 
 def _check_sizes(graph: Graph) -> None:

@@ -69,6 +69,16 @@ def text(module: ir.Module, *, locations: bool = True) -> str:
     return str(module.operation.get_asm(enable_debug_info=False))
 
 
+def of_artifact(artifact: bytes) -> ir.Module:
+    """The module of a portable artifact.
+
+    Raises:
+        InstallationError: it is none, or of a later version of StableHLO.
+    """
+    with _fresh_context() as context:
+        return _read(context, artifact, "an artifact")
+
+
 def _fresh_context() -> ir.Context:
     """An MLIR context with every dialect that JAX emits, from a lowering of the public API."""
     with jax_adapter.apart():
@@ -76,11 +86,11 @@ def _fresh_context() -> ir.Context:
     return module.context
 
 
-def _read(context: ir.Context, artifact: bytes) -> ir.Module:
+def _read(context: ir.Context, artifact: bytes, what: str = "torch-mlir's StableHLO") -> ir.Module:
     try:
         return stablehlo.deserialize_portable_artifact(context, artifact)
     except Exception as error:
-        raise versions.explain(f"jaxlib cannot read torch-mlir's StableHLO: {error}") from error
+        raise versions.explain(f"jaxlib cannot read {what}: {error}") from error
 
 
 def _erase_declarations(module: ir.Module, names: Container[str]) -> None:
