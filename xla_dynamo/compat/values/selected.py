@@ -34,12 +34,12 @@ class Choice:
 
 
 def choice(key: tuple[Any, ...], positional: int, metas: Callable[[Ref], Meta]) -> Choice | None:
-    """What an op of this key chooses; None if it has no integers that only select.
+    """What an op of this key, which has no `INT`, chooses; None without integers that only select.
 
     metas: the meta of a value of the trace.
     """
     rule = _RULES.get(key[0].func)
-    if rule is None or contains(key, INT):
+    if rule is None:
         return None
     first = key[1]
     found = rule(metas(first).shape if type(first) is Ref else (), *key[1 : 1 + positional])
@@ -70,8 +70,9 @@ def forget(parent: State, choice: Choice, metas: Callable[[Ref], Meta]) -> None:
 
 
 def _general(state: State, metas: Callable[[Ref], Meta]) -> tuple[Any, ...]:
-    found = choice(state.key, state.positional, metas)
-    return state.key if found is None else found.key
+    key = state.key
+    found = None if contains(key, INT) else choice(key, state.positional, metas)
+    return key if found is None else found.key
 
 
 _Found = tuple[tuple[Any, ...], tuple[int, ...]]
