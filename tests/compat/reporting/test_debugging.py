@@ -137,6 +137,7 @@ def test_graph_hashes_tell_programs_apart() -> None:
 
 
 def test_debug_info() -> None:
+    assert ir_text.debug_info(torch.ones(2)) == "Not a XLATensor\n"
     y = pending()
     info = ir_text.debug_info(y)
     assert info.startswith("XLATensor {\nTensorID: ")

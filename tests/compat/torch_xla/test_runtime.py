@@ -303,6 +303,16 @@ def test_flash_attention_is_attention():
     torch.testing.assert_close(found.cpu(), expected)
 
 
+@pytest.mark.parametrize("length", [3, 7, 12])
+def test_repeats_are_cut_or_filled_with_the_last_value(length):
+    from torch_xla.experimental.custom_kernel import repeat_with_fixed_output_size
+
+    x, repeats = torch.tensor([5.0, 6.0, 7.0, 8.0]), torch.tensor([2, 0, 4, 1])
+    whole = torch.cat([torch.repeat_interleave(x, repeats), torch.full((5,), 8.0)])
+    found = repeat_with_fixed_output_size(x.to(XLA), repeats.to(XLA), length)
+    assert found.tolist() == whole[:length].tolist()
+
+
 def test_checkpoint_manager_keeps_the_last(tmp_path):
     from torch_xla.experimental.distributed_checkpoint import CheckpointManager
 

@@ -102,6 +102,8 @@ def trace_hash(trace: Trace, wanted: Sequence[int]) -> bytes:
 
 def debug_info(tensor: torch.Tensor) -> str:
     """A tensor's parts, as torch_xla prints them; "XLAData: None" while it is pending."""
+    if tensor.device.type != "xla":
+        return "Not a XLATensor\n"
     value = value_of(tensor)
     number = tensor.untyped_storage()._cdata
     lines = [

@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch_xla
 import torch_xla.distributed.xla_backend as xla_backend
 import torch_xla.distributed.xla_multiprocessing as xmp
+from torch_xla._internal import pjrt
 
 from xla_dynamo.errors import DeviceUnavailable
 
@@ -66,6 +67,17 @@ def test_a_process_group_ends_with_the_function_that_made_it(start: Any) -> None
         start(train, args=(ZeroDivisionError,))
     start(train, args=(None,))
     assert sums == [[1.0, 1.0]] * 3
+    assert not dist.is_initialized()
+
+
+def test_functions_that_pjrt_starts_end_their_process_groups() -> None:
+    def size(*index: int, more: int = 0) -> int:
+        dist.init_process_group("xla", init_method="xla://")
+        return dist.get_world_size() + more
+
+    assert pjrt.run_multiprocess(size, more=3) == {0: 4}
+    pjrt.spawn_threads(size)
+    assert pjrt.run_multiprocess(size) == {0: 1}
     assert not dist.is_initialized()
 
 

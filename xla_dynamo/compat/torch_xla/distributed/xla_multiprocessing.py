@@ -47,16 +47,16 @@ def spawn(
     if nprocs is not None and nprocs != 1:
         _say_one_replica(nprocs)
     if join:
-        _run_replica(fn, args)
+        run_replica(fn, _RANK, *args)
         return None
-    return SpawnContext(functools.partial(_run_replica, fn, args), daemon)
+    return SpawnContext(functools.partial(run_replica, fn, _RANK, *args), daemon)
 
 
-def _run_replica(fn: Callable[..., Any], args: Sequence[Any]) -> None:
-    """`fn(0, *args)`, then the end of the default process group, if `fn` made it."""
+def run_replica(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """The result of `fn`, after the end of the default process group, if `fn` made it."""
     before = _has_group()
     try:
-        fn(_RANK, *args)
+        return fn(*args, **kwargs)
     finally:
         if _has_group() and not before:
             dist.destroy_process_group()

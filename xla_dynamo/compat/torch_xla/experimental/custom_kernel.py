@@ -158,6 +158,19 @@ def softmax(scores: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> t
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
 
 
+def repeat_with_fixed_output_size(
+    input: torch.Tensor, repeats: torch.Tensor, total_repeat_length: int
+) -> torch.Tensor:
+    """input[i] repeats[i] times, one after the other, cut or filled up to (total_repeat_length,).
+
+    input and repeats (integers): (n,), n > 0. What is missing is filled with input[-1].
+    """
+    ends = repeats.cumsum(0)
+    places = torch.arange(total_repeat_length, device=input.device)
+    index = torch.searchsorted(ends, places, right=True)
+    return input[index.clamp(max=input.shape[0] - 1)]
+
+
 def jax_import_guard() -> None:
     """Nothing: jax is what runs this."""
 

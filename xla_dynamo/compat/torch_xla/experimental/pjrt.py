@@ -33,15 +33,15 @@ def spawn(
 
 
 def spawn_threads(fn: Callable[..., Any], args: Sequence[Any] = ()) -> None:
-    """fn(0, *args)."""
-    fn(0, *args)
+    """fn(0, *args); a process group that it makes ends with it."""
+    xla_multiprocessing.run_replica(fn, 0, *args)
 
 
 def run_multiprocess(
     fn: Callable[..., Any], *args: Any, start_method: str = "spawn", **kwargs: Any
 ) -> dict[int, Any]:
-    """{0: fn(*args)}: the result by replica."""
-    return {0: fn(*args, **kwargs)}
+    """{0: fn(*args)}: the result by replica; a process group that `fn` makes ends with it."""
+    return {0: xla_multiprocessing.run_replica(fn, *args, **kwargs)}
 
 
 def initialize_multiprocess(local_rank: int = 0, local_world_size: int = 1) -> None:
