@@ -62,6 +62,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 # One stamp for each extra of pyproject.toml; constraints.txt keeps pip from picking another torch.
+# Python compiles what is imported; pip would compile the rest as well.
 .venv/.%: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[$*]"
 	touch $@
