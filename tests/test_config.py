@@ -25,6 +25,7 @@ def test_strict_is_a_switch(text: str, strict: bool) -> None:
     [
         ("XLA_DYNAMO_STRICT", "yes", "'yes' is neither 0 nor 1"),
         ("XLA_DYNAMO_NUMERICS", "jax", "'jax' is neither 'eager' nor 'xla'"),
+        ("XLA_DYNAMO_CPU_TENSORS", "yes", "'yes' is neither 'error' nor 'torch_xla'"),
         ("XLA_DYNAMO_MAX_EXECUTABLES", "0", "'0' is not a positive integer; unset it for 64"),
     ],
 )

@@ -40,6 +40,8 @@ class Config:
         going back to the kernel. XLA_DYNAMO_KEEP_MEMORY ("1" or "0").
     numerics: the default of options={"numerics": ...}, also for the lazy device: "eager" or "xla".
         XLA_DYNAMO_NUMERICS.
+    cpu_tensors: what an op of the lazy device does with a CPU tensor beside one of its own:
+        "error", or "torch_xla" to upload it where torch_xla 2.9 does. XLA_DYNAMO_CPU_TENSORS.
     """
 
     platform: str | None
@@ -51,6 +53,7 @@ class Config:
     strict: bool
     keep_memory: bool
     numerics: str
+    cpu_tensors: str
 
 
 def from_environment(environment: Mapping[str, str]) -> Config:
@@ -72,7 +75,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         recompile_warning=_positive(environment, "XLA_DYNAMO_RECOMPILE_WARNING", 8),
         strict=_switch(environment, "XLA_DYNAMO_STRICT", default="0"),
         keep_memory=_switch(environment, "XLA_DYNAMO_KEEP_MEMORY", default="1"),
-        numerics=_numerics(environment),
+        numerics=_choice(environment, "XLA_DYNAMO_NUMERICS", "eager", "xla"),
+        cpu_tensors=_choice(environment, "XLA_DYNAMO_CPU_TENSORS", "error", "torch_xla"),
     )
 
 
@@ -89,10 +93,10 @@ def _switch(environment: Mapping[str, str], name: str, default: str) -> bool:
     return text == "1"
 
 
-def _numerics(environment: Mapping[str, str]) -> str:
-    text = environment.get("XLA_DYNAMO_NUMERICS") or "eager"
-    if text not in ("eager", "xla"):
-        raise OptionError(f"XLA_DYNAMO_NUMERICS={text!r} is neither 'eager' nor 'xla'.")
+def _choice(environment: Mapping[str, str], name: str, default: str, other: str) -> str:
+    text = environment.get(name) or default
+    if text not in (default, other):
+        raise OptionError(f"{name}={text!r} is neither {default!r} nor {other!r}.")
     return text
 
 

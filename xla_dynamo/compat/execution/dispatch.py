@@ -21,7 +21,7 @@ from xla_dynamo.compat.values.op_table import OPS, Op, handles, op_of
 from xla_dynamo.compat.values.source_location import user_location
 from xla_dynamo.compat.values.values import Leaf, leaf, restrided
 
-from . import dynamic_shapes, sync
+from . import cpu_tensors, dynamic_shapes, sync
 
 aten = torch.ops.aten
 
@@ -41,7 +41,7 @@ def record(op: Op, args: Any, kwargs: Any) -> Any:
     try:
         result = trace.record(op, args, kwargs or {})
     except ForeignTensor:
-        args = _admit(trace, op, args)
+        args = cpu_tensors.admit(trace, op, args)
         result = trace.record(op, args, kwargs or {})
     if result is not shape_inference.EAGER:
         return result
@@ -50,41 +50,6 @@ def record(op: Op, args: Any, kwargs: Any) -> Any:
 
 
 _dynamic_shapes = dynamic_shapes.OnDevice(record)
-
-
-# Ops that take CPU tensors (indices, lengths) beside tensors of any device.
-_FROM_HOST = frozenset(
-    {
-        aten._ctc_loss.Tensor,
-        aten._ctc_loss_backward.Tensor,
-        aten.index.Tensor,
-        aten.index_put.default,
-        aten._index_put_impl.default,
-        aten._unsafe_index.Tensor,
-        aten._unsafe_index_put.default,
-    }
-)
-
-
-def _admit(trace: Trace, op: Op, args: Any) -> Any:
-    """CPU tensors among the arguments: uploaded where eager PyTorch would, else an error.
-
-    Raises:
-        RuntimeError: the op mixes devices.
-    """
-
-    def admit(argument: Any) -> Any:
-        if type(argument) is Leaf or not isinstance(argument, torch.Tensor):
-            return argument
-        if argument.dim() == 0 or op.func in _FROM_HOST:
-            return leaf(sync.upload(trace, argument))
-        raise RuntimeError(
-            f"Input tensor is not an XLA tensor: {argument.type()} "
-            f"(Expected all tensors to be on the same device: {op} got tensors on "
-            f"{trace.device} and on {argument.device}. Move it with .to('{trace.device}'))"
-        )
-
-    return pytree.tree_map(admit, args)
 
 
 def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
@@ -214,7 +179,8 @@ def _batch_norm(op: Op, args: Any, kwargs: Any) -> Any:
     functional = op_of(aten._native_batch_norm_legit_functional.default)
     *results, new_mean, new_var = record(functional, args, {})
     if training:
-        mean.value, var.value = new_mean.value, new_var.value
+        cpu_tensors.take_statistics(new_mean, mean)
+        cpu_tensors.take_statistics(new_var, var)
     return tuple(results)
 
 
