@@ -54,6 +54,11 @@ def test_one_sample_has_no_rate() -> None:
     )
 
 
+def test_a_report_of_nothing_is_empty() -> None:
+    met.clear_all()
+    assert met.short_metrics_report() == met.metrics_report() == ""
+
+
 def test_the_short_report() -> None:
     with pytest.warns(xla_dynamo.FallbackWarning):
         torch.linalg.lstsq(step(), step())

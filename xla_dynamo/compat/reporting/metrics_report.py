@@ -186,7 +186,7 @@ def _text(shown: Iterable[str], counted: Mapping[str, int]) -> str:
         for name in names:
             if bool(_RUNTIME_COUNTERS.fullmatch(name)) is runtime:
                 lines += [f"Counter: {name}", f"  Value: {counted[name]}"]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _metric_lines(name: str) -> list[str]:
