@@ -19,7 +19,8 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 
 
 def raised_by(function: Any, x: Tensor, **options: Any) -> Exception:
-    with pytest.raises(XlaDynamoError) as raised:
+    whole = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+    with whole, pytest.raises(XlaDynamoError) as raised:
         torch.compile(function, backend="xla", options=options)(x)
     return raised.value
 
@@ -36,18 +37,28 @@ def test_a_wrong_option() -> None:
     assert last.startswith("xla_dynamo.errors.OptionError: options['falback'] is unknown")
 
 
-def overlapping(x: Tensor) -> Tensor:
-    y = x.clone()
-    y.as_strided((3, 3), (0, 1)).add_(1)  # here
-    return y
+@torch.library.custom_op("own_errors_tests::positive", mutates_args=())
+def positive(x: Tensor) -> Tensor:
+    return x[x > 0]
+
+
+@positive.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 
 def test_what_is_refused_names_op_line_reason_and_remedy_before_dynamos_text() -> None:
-    message = str(raised_by(overlapping, torch.ones(3, 3)))
-    first = message.splitlines()[0]
-    for part in ("as_strided", f"{__file__}:", "more than one element", "clone() that tensor"):
+    error = raised_by(lambda x: positive(x) + 1, torch.ones(3), fallback="error")
+    assert isinstance(error, xla_dynamo.UnsupportedOp)
+    assert isinstance(error, BackendCompilerFailed)
+    assert error.op == "own_errors_tests.positive.default"
+    first, *others = str(error).splitlines()
+    for part in (error.op, error.location, error.reason, error.remedy):
+        assert part
         assert part in first
-    assert "backend='xla' raised" not in message
+    assert f"{__file__}:" in first
+    assert "backend='xla' raised" not in str(error)
+    assert any("TORCHDYNAMO_VERBOSE" in line for line in others)
 
 
 def test_the_traceback_has_no_frame_of_dynamos() -> None:
