@@ -44,6 +44,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces are looked at soon, as small programs compile soon."""
     monkeypatch.setattr(trace, "FIRST_LOOK", 128)
     monkeypatch.setattr(automatic_barriers, "NEXT_LOOK", 64)
+    xm.mark_step()
 
 
 @pytest.mark.usefixtures("short")

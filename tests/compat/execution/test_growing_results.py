@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import xla_dynamo
 from tests.compat.failing import Odd, even
 from tests.like_eager.lazy import XLA, assert_lockstep, assert_same
-from xla_dynamo.compat.execution import growing_results
+from xla_dynamo.compat.execution import automatic_barriers, growing_results
+from xla_dynamo.compat.recording import trace
 
 pytestmark = pytest.mark.usefixtures("counted_from_zero")
 X = torch.arange(12.0).reshape(4, 3)
@@ -94,6 +95,24 @@ def test_many_parts_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert_lockstep(loop, X)
     assert (met.counter_value("UncachedCompile") or 0) <= 4
+
+
+def test_a_loop_without_barriers_compiles_few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "FIRST_LOOK", 96)
+    monkeypatch.setattr(automatic_barriers, "NEXT_LOOK", 48)
+    xm.mark_step()
+
+    def loop(x: Tensor) -> Tensor:
+        grown = x * 1
+        for step in range(120):
+            grown = torch.cat([grown, (x + step).sin() * 2])
+        return grown
+
+    with pytest.warns(UserWarning, match="no barrier came"):
+        assert_lockstep(loop, X)
+    # The beginning, a part that joins, every part after it, and the end.
+    assert met.counter_value("UncachedCompile") == 4
+    assert (met.counter_value("TrimIrGraph") or 0) > 5
 
 
 def test_gradients() -> None:

@@ -35,7 +35,8 @@ def _cat(op: Op, args: Any, kwargs: Any) -> Any:
     first = args[0][0] if args[0] else None
     if type(first) is Leaf and not kwargs and not policy.each_op:
         value = first.value
-        if value.array is not None or type(value.ref) is Joined:  # it is of an earlier step
+        # It is of an earlier step, or the loop has no barriers.
+        if value.array is not None or type(value.ref) is Joined or trace_of(value).follows:
             made = _put_off(value, args[0], *args[1:])
             if made is not None:
                 return leaf(made)
