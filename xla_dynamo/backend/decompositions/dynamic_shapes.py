@@ -3,7 +3,7 @@
 XLA's programs have static shapes. A padded op computes its result in the largest possible shape,
 valid elements first, and their count; the host reads the count and takes that many. Where nothing
 bounds the shape (repeat_interleave, bincount), the size is computed and read first, and then the
-op for that size. `PADDED` has a function for each op, written in terms of `Steps`, which
+op for that size. `padded` finds the function of an op, written in terms of `Steps`, which
 passes/aten/pad_dynamic_shapes.py takes as nodes of a graph, compat/execution/dynamic_shapes.py on
 lazy tensors.
 """
@@ -144,6 +144,10 @@ def _bincount(steps: Steps, x: Any, weights: Any = None, minlength: int = 0) -> 
     return steps.call(ops.sized_bincount.default, x, weights, size)
 
 
+def _nms(steps: Steps, boxes: Any, scores: Any, iou_threshold: float) -> Any:
+    return steps.leading(*steps.call(ops.nms_padded.default, boxes, scores, iou_threshold))
+
+
 def tells_on_zeros(op: Any, args: Sequence[Any]) -> bool:
     """Whether eager raises the same error for zeros as for other operands of these shapes.
 
@@ -165,3 +169,12 @@ PADDED: Mapping[Any, Callable[..., Any]] = MappingProxyType(
         aten.bincount.default: _bincount,
     }
 )
+# Of ops that other libraries define, perhaps later, by name.
+_PADDED_BY_NAME: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {"torchvision.nms.default": _nms}
+)
+
+
+def padded(op: Any) -> Callable[..., Any] | None:
+    """The decomposition of `op`, if it has one."""
+    return PADDED.get(op) or _PADDED_BY_NAME.get(str(op))

@@ -115,3 +115,14 @@ def _fake_bincount(x: Tensor, weights: Tensor | None, size: int) -> Tensor:
 def sized_bincount(x: Tensor, weights: Tensor | None, size: int) -> Tensor:
     """torch.bincount with `size` bins."""
     return torch.bincount(x, weights, size)
+
+
+def _fake_nms(boxes: Tensor, scores: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    return boxes.new_empty(boxes.shape[:1], dtype=torch.int64), _fake_count(boxes)
+
+
+@op("(Tensor boxes, Tensor scores, float threshold) -> (Tensor, Tensor)", fake=_fake_nms)
+def nms_padded(boxes: Tensor, scores: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """Positions of the boxes that torchvision's nms keeps, best first, and their count."""
+    kept = torch.ops.torchvision.nms(boxes, scores, threshold)
+    return _padded(kept, len(boxes)), _count(len(kept))

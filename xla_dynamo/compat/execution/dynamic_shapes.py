@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED
+from xla_dynamo.backend.decompositions.dynamic_shapes import padded
 from xla_dynamo.compat.recording import eager_strides
 from xla_dynamo.compat.values.op_table import Op, op_of
 from xla_dynamo.compat.values.values import leaf, meta, restrided
@@ -32,7 +32,7 @@ class OnDevice:
 
     def take(self, op: Op, args: Any, kwargs: Any) -> Any:
         """The result of `op`; NotImplemented if its shape does not depend on data."""
-        how = PADDED.get(op.func)
+        how = padded(op.func)
         if how is None:
             return NotImplemented
         result = how(self, *args, **kwargs)

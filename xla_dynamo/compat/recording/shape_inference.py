@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend.decompositions import eager_layout
-from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED, tells_on_zeros
+from xla_dynamo.backend.decompositions.dynamic_shapes import padded, tells_on_zeros
 from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.backend.decompositions.mended import MENDED
 from xla_dynamo.backend.lowering import dtypes, operands
@@ -95,7 +95,7 @@ def infer(signature: Any, op: Op, args: Any, kwargs: Any) -> Any:
 def _infer(op: Op, args: Any, kwargs: Any) -> Any:
     if _depends_on_values(op, args, kwargs):
         # No shape is inferred that would show what eager refuses.
-        if op.func in PADDED and tells_on_zeros(op.func, args):
+        if padded(op.func) and tells_on_zeros(op.func, args):
             eager_strides.eager(op, args, kwargs)
         return EAGER
     fake_args, fake_kwargs = pytree.tree_map(_faked, (list(args), dict(kwargs)))

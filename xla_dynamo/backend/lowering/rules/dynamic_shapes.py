@@ -33,6 +33,12 @@ def _moved(rows: Array, positions: Array) -> Array:
     return jnp.zeros_like(rows).at[positions].set(rows, mode="drop", unique_indices=True)
 
 
+def leading_of(rows: Array, chosen: Array) -> tuple[Array, Array]:
+    """The `chosen` (1-d bools) of `rows` first, zeros behind them, and how many there are."""
+    positions, count = _positions(chosen)
+    return _moved(rows, positions), count
+
+
 @lower(ops.nonzero_padded.default)
 def nonzero_padded(x: Array) -> tuple[Array, Array]:
     positions, count = _positions(x.reshape(-1) != 0)

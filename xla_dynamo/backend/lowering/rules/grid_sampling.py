@@ -53,8 +53,8 @@ def grid_sampler(
             continue
         position = _inside(position, size, padding_mode, align_corners)
         nearest = interpolation_mode == NEAREST
-        taps.append([(jnp.round(position), 1.0)] if nearest else _linear_taps(position))
-    return _weighted_sum(x, taps).astype(dtype)
+        taps.append([(jnp.round(position), 1.0)] if nearest else linear_taps(position))
+    return weighted_sum(x, taps).astype(dtype)
 
 
 @lower(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
@@ -74,7 +74,7 @@ def grid_sampler_backward(
     return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))
 
 
-def _weighted_sum(x: Array, taps: Sequence[Sequence[Tap]]) -> Array:
+def weighted_sum(x: Array, taps: Sequence[Sequence[Tap]]) -> Array:
     """The sum over all combinations of one tap for each axis; a pixel outside counts as 0."""
     sizes, batch = x.shape[2:], x.shape[0]
     pixels = jnp.moveaxis(x, 1, -1).reshape(batch, prod(sizes), x.shape[1])
@@ -118,7 +118,7 @@ def _mirrored(distance: Array, span: float) -> Array:
     return jnp.where(flips % 2 == 0, extra, span - extra)
 
 
-def _linear_taps(position: Array) -> list[Tap]:
+def linear_taps(position: Array) -> list[Tap]:
     first = jnp.floor(position)
     share = position - first
     return [(first, 1 - share), (first + 1, share)]

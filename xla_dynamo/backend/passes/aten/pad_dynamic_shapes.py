@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.fx.node import map_arg
 
-from xla_dynamo.backend.decompositions.dynamic_shapes import PADDED, tells_on_zeros
+from xla_dynamo.backend.decompositions.dynamic_shapes import padded, tells_on_zeros
 from xla_dynamo.backend.graph import edit, host_ops
 from xla_dynamo.backend.graph.fx import is_symbolic
 from xla_dynamo.backend.lowering import operands
@@ -27,7 +27,7 @@ aten = torch.ops.aten
 def pad_dynamic_shapes(graph: Graph, context: Context) -> bool:
     """Rewrite `graph`, whose shapes may be symbolic, in place."""
     changed = False
-    for node in [node for node in graph.nodes if node.target in PADDED]:
+    for node in [node for node in graph.nodes if padded(node.target)]:
         if node.meta.get("unbacked_bindings"):
             changed |= _rewrite(graph, node)
         elif node.target is not aten.index.Tensor:
@@ -39,8 +39,10 @@ def _rewrite(graph: Graph, node: Node) -> bool:
     size = _unknown_size(node)
     if size is None or _is_refused(node):
         return False
+    decompose = padded(node.target)
+    assert decompose is not None
     with graph.inserting_before(node):
-        result = PADDED[node.target](_Nodes(graph, node, size), *node.args, **node.kwargs)
+        result = decompose(_Nodes(graph, node, size), *node.args, **node.kwargs)
     _replace(graph, node, result)
     return True
 
