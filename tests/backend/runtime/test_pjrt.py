@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.programs import run
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.errors import CompileError, DeviceUnavailable, InstallationError
 
@@ -138,3 +139,27 @@ def test_a_compiler_option_of_a_wrong_type_is_no_fault_of_the_installation(
     module = jax.jit(lambda x: x).lower(1.0).compiler_ir("stablehlo")
     with pytest.raises(CompileError, match="incompatible function arguments"):
         pjrt.compile(module, device, [], [], {"xla_cpu_enable_fast_math": object()})
+
+
+FORKS = """
+import os, warnings
+from jax._src import xla_bridge
+from xla_dynamo.backend.runtime import pjrt
+
+filters = list(warnings.filters)
+{first}
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+assert warnings.filters == filters
+print(xla_bridge._at_fork_handler_installed, xla_bridge.backends_are_initialized())
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "warns"), [("pjrt.client_of_jax('cpu')", False), ("xla_bridge.backends()", True)]
+)
+def test_forks_bring_no_warning_unless_the_program_uses_jax_itself(first: str, warns: bool) -> None:
+    printed = run("-c", FORKS.format(first=first))
+    assert ("os.fork() was called" in printed) == warns
+    assert printed.splitlines()[-1] == f"{warns} True"

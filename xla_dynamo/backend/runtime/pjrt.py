@@ -70,9 +70,23 @@ def _client(platform: str, asynchronous: bool) -> Any:
     is pure cost: 9 us against 27 us for a two-layer MLP.
     """
     if platform != "cpu":
-        return xla_bridge.get_backend(platform)
+        return client_of_jax(platform)
     host_memory.keep_freed()
     return cpu_client(asynchronous=asynchronous, devices=_cpu_devices() if asynchronous else None)
+
+
+def client_of_jax(platform: str) -> Any:
+    """JAX's client of a platform, made here without JAX's warning at every fork from then on.
+
+    What is forked of a program of torch is workers of a DataLoader, which use no device; where a
+    child does, the lazy device says what is wrong. A program that has used JAX itself is warned.
+    """
+    warned = getattr(xla_bridge, "_at_fork_handler_installed", False)
+    xla_bridge._at_fork_handler_installed = True
+    try:
+        return xla_bridge.get_backend(platform)
+    finally:
+        xla_bridge._at_fork_handler_installed = warned
 
 
 @functools.cache
