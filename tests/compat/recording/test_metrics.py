@@ -182,7 +182,7 @@ def test_graphs_of_torch_compile_are_compiled_once_a_shape(backend: str) -> None
 
 
 def test_backward_of_a_graph_is_counted_too() -> None:
-    compiled = torch.compile(nn.Sequential(nn.Linear(3, 2), nn.Tanh()).to(XLA), backend="openxla")
+    compiled = torch.compile(nn.Sequential(nn.Linear(3, 2), nn.Tanh()).to(XLA), backend="xla")
     x = torch.ones(2, 3).to(XLA)
     xla_dynamo.reset_metrics()
     for _ in range(3):
