@@ -303,6 +303,21 @@ def test_flash_attention_is_attention():
     torch.testing.assert_close(found.cpu(), expected)
 
 
+def test_barriers_of_the_extension_take_the_names_of_their_arguments():
+    x = torch.ones(2, device=XLA)
+    for barrier in (
+        lambda: _XLAC._xla_sync_multi([x], devices=[], wait=True, sync_xla_data=False),
+        lambda: _XLAC._xla_step_marker(device=str(XLA), devices=[], wait=True),
+        lambda: _XLAC._xla_sync_live_tensors(device=str(XLA), devices=[], wait=True),
+        lambda: _XLAC._xla_warm_up_cache([x], devices=[]),
+    ):
+        x.add_(1)
+        assert value_of(x).array is None
+        barrier()
+        assert value_of(x).array is not None
+    assert x.tolist() == [5, 5]
+
+
 @pytest.mark.parametrize("length", [3, 7, 12])
 def test_repeats_are_cut_or_filled_with_the_last_value(length):
     from torch_xla.experimental.custom_kernel import repeat_with_fixed_output_size

@@ -118,32 +118,35 @@ def _get_git_revs() -> dict[str, str]:
     return {"xla": __version__, "torch": str(__torch_gitrev__)}
 
 
-# The barrier, transfers.
+# The barrier, transfers. Arguments have torch_xla's names; `devices` are those of one replica.
+
+_Named = devices.Named
+_index_of = devices.index_of
 
 
 def _xla_step_marker(
-    device: devices.Named = "", of: Sequence[str] = (), wait: bool = True, reset_scope: bool = True
+    device: _Named = "", devices: Sequence[str] = (), wait: bool = True, reset_scope: bool = True
 ) -> None:
-    step_barrier.launch(devices.index_of(device or None), wait=wait)
+    step_barrier.launch(_index_of(device or None), wait=wait)
     metrics.count("MarkStep")
 
 
 def _xla_sync_multi(
-    tensors: Tensors, of: Sequence[str] = (), wait: bool = True, sync_xla_data: bool = True
+    tensors: Tensors, devices: Sequence[str] = (), wait: bool = True, sync_xla_data: bool = True
 ) -> None:
     step_barrier.sync(tensors, wait=wait)
 
 
 def _xla_sync_live_tensors(
-    device: devices.Named = "", of: Sequence[str] = (), wait: bool = True
+    device: _Named = "", devices: Sequence[str] = (), wait: bool = True
 ) -> None:
-    step_barrier.launch(devices.index_of(device or None), wait=wait)
+    step_barrier.launch(_index_of(device or None), wait=wait)
 
 
 _xla_wait_device_ops = step_barrier.wait_for
 
 
-def _xla_warm_up_cache(tensors: Tensors, of: Sequence[str] = ()) -> None:
+def _xla_warm_up_cache(tensors: Tensors, devices: Sequence[str] = ()) -> None:
     step_barrier.sync(tensors)
 
 
