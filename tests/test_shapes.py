@@ -189,3 +189,18 @@ def test_recompile_warning_names_argument_and_remedy() -> None:
     assert line_of(scaled, "x @ y") in message
     assert "pad" in message
     assert "drop_last=True" in message
+
+
+def test_a_jagged_tensor_is_made_of_values_and_offsets_inside() -> None:
+    """As an argument it has a size that is no number, and the error says what to do."""
+    values, offsets = torch.randn(5, 4), torch.tensor([0, 2, 5])
+
+    def waves(values: Tensor, offsets: Tensor) -> Tensor:
+        return torch.nested.nested_tensor_from_jagged(values, offsets).sin().values()
+
+    compiled = torch.compile(waves, backend="xla", options={"fallback": "error"})
+    torch.testing.assert_close(compiled(values, offsets), values.sin())
+    jagged = torch.nested.nested_tensor_from_jagged(values, offsets)
+    with pytest.raises(xla_dynamo.UnsupportedOp, match=r"jagged nested tensor.*offsets") as caught:
+        torch.compile(lambda x: x.sin(), backend="xla")(jagged)
+    assert caught.value.remedy is not None

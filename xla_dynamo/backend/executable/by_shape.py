@@ -142,6 +142,7 @@ class _Program:
         with self._lock:
             if key in self._table:
                 return self._table[key]
+            self._refuse_ragged(arguments)
             request = replace(self._request, reason=self._reason(key))
             is_dynamic = self._symbols.sources or self._symbols.runtime_ints
             graph = fx.copy(self._graph)
@@ -151,6 +152,24 @@ class _Program:
             if self._compiled >= config().recompile_warning:
                 self._warn(request.reason)
             return run
+
+    def _refuse_ragged(self, arguments: Sequence[Any]) -> None:
+        """Raise for a size that is no number: that of a nested tensor, of which Dynamo passes it."""
+        for position, argument in enumerate(arguments):
+            if isinstance(argument, torch.SymInt):
+                location = first_location(self._graph)
+                reason = "It is given a jagged nested tensor, whose size is no number."
+                remedy = (
+                    "Pass values() and offsets() instead, and make the nested tensor inside, by "
+                    "torch.nested.nested_tensor_from_jagged(values, offsets)."
+                )
+                raise UnsupportedOp(
+                    f"{self._request.name} (first op at {location}) cannot be compiled for XLA. "
+                    f"{reason} {remedy} (argument {self._argument_names[position]})",
+                    location=str(location),
+                    reason=reason,
+                    remedy=remedy,
+                )
 
     @optional("not known")
     def _reason(self, key: tuple[int, ...]) -> str:
