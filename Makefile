@@ -7,6 +7,7 @@
 #   make bench    benchmarks; they rewrite README's tables
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
 #   make matrix   fresh environments with other versions of Python, torch and jax; writes docs/versions.md
+#   make ecosystem   programs of transformers, diffusers, lightning, ... against eager, in .venv-ecosystem
 #   make fuzz     1000 random programs against eager, through both doors; failures go to fuzz/
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ COLAB_PYTHON ?= python3.12
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test spine lint bench operators fuzz matrix wheel wheel-check colab-check
+.PHONY: demo test spine lint bench operators fuzz matrix ecosystem wheel wheel-check colab-check
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -43,6 +44,18 @@ operators: .venv/.test
 
 fuzz: .venv/.test
 	$(BIN)/python -W ignore -m tests.fuzz $(ARGS)
+
+# torchvision's wheel asks for CUDA's libraries: CONTRIBUTING.md says how it gets by.
+ECOSYSTEM := .venv-ecosystem
+ecosystem: $(ECOSYSTEM)/.made
+	LD_LIBRARY_PATH=$(ECOSYSTEM)/without-cuda $(ECOSYSTEM)/bin/python -m tests.ecosystem $(ARGS)
+
+$(ECOSYSTEM)/.made: tests/ecosystem/requirements.txt constraints.txt
+	$(PYTHON) -m venv $(ECOSYSTEM)
+	$(ECOSYSTEM)/bin/pip install --quiet -c constraints.txt -r $< --editable .
+	$(ECOSYSTEM)/bin/pip install --quiet --no-deps torchvision==0.28.0
+	$(ECOSYSTEM)/bin/python -m tests.ecosystem.without_cuda $(ECOSYSTEM)/without-cuda
+	touch $@
 
 matrix: .venv/.test
 	$(BIN)/python -m tests.matrix $(ARGS)
