@@ -28,9 +28,7 @@ def model_of_ones() -> nn.Module:
 
 def test_losses_and_gradients_are_means() -> None:
     model = model_of_ones()
-    (loss,) = gradient_accumulation(
-        lambda x: model(x).sum(), (torch.ones(4, 3, device=XLA),), model
-    )
+    loss = gradient_accumulation(lambda x: model(x).sum(), (torch.ones(4, 3, device=XLA),), model)
     assert loss.item() == 3.0
     assert model.weight.grad.tolist() == [[1.0, 1.0, 1.0]]
     # What was there is added to.
@@ -41,12 +39,13 @@ def test_losses_and_gradients_are_means() -> None:
 def test_what_is_carried_goes_from_step_to_step() -> None:
     model = model_of_ones()
 
-    def step(x: Tensor, y: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        return (model(x) - y).sum(), count + 10
+    def step(x: Tensor, y: Tensor, count: Tensor, pair: Tensor) -> tuple[Tensor, ...]:
+        return (model(x) - y).sum(), count + 10, pair.flip(0)
 
     x, y = torch.ones(5, 2, 3, device=XLA), torch.zeros(5, 2, 1, device=XLA)
-    loss, count = gradient_accumulation(step, (x, y), model, (torch.tensor(10.0, device=XLA),))
-    assert (loss.item(), count.item()) == (6.0, 60.0)
+    carried = torch.tensor(10.0, device=XLA), torch.tensor([1, 2], device=XLA)
+    loss, count, pair = gradient_accumulation(step, (x, y), model, *carried)
+    assert (loss.item(), count.item(), pair.tolist()) == (6.0, 60.0, [2, 1])
 
 
 @pytest.mark.parametrize(
@@ -70,8 +69,8 @@ def test_a_carried_tensor_must_not_be_changed_in_place() -> None:
         count += 1
         return model(x).sum(), count
 
-    carried = (torch.tensor(0.0, device=XLA),)
-    with pytest.raises(RuntimeError, match="changes a carried tensor in place"):
+    carried = torch.tensor(0.0, device=XLA)
+    with pytest.raises(AssertionError, match="changes a carried tensor in place"):
         gradient_accumulation(step, (torch.ones(4, 3, device=XLA),), model, carried)
 
 

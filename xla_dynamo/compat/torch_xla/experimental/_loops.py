@@ -99,32 +99,32 @@ def gradient_accumulation(
     train_step: Callable[..., Any],
     iterable_tensors: Sequence[torch.Tensor],
     model: torch.nn.Module,
-    carried_tensors: Sequence[torch.Tensor] | None = None,
-) -> tuple[torch.Tensor, ...]:
+    *carried_tensors: torch.Tensor,
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """train_step of each slice along dimension 0 of `iterable_tensors`, with backward.
 
     train_step(*slices, *carried) gives the loss, or (loss, *carried) if anything is carried. The
     gradients of the model's parameters grow by the mean of the slices' gradients.
 
     Returns:
-        The mean of the losses, then what is carried.
+        The mean of the losses; with what is carried behind it, if anything is.
 
     Raises:
         ValueError: `iterable_tensors` are none, empty, of several lengths or no tensors.
-        RuntimeError: train_step changes a carried tensor in place.
+        AssertionError: train_step changes a carried tensor in place.
     """
     steps = _length(iterable_tensors)
-    carried = tuple(carried_tensors or ())
+    carried = carried_tensors
     mean: Any = 0.0
     for slices in zip(*iterable_tensors, strict=True):
         versions = [tensor._version for tensor in carried]
         loss, *rest = _as_tuple(train_step(*slices, *carried))
         if versions != [tensor._version for tensor in carried]:
-            raise RuntimeError("train_step changes a carried tensor in place: return a new one")
+            raise AssertionError("train_step changes a carried tensor in place: return a new one")
         loss = loss / steps
         loss.backward()
         mean, carried = mean + loss.detach(), tuple(rest) if carried else ()
-    return (mean, *carried)
+    return (mean, *carried) if carried else mean
 
 
 def _length(tensors: Sequence[torch.Tensor]) -> int:
