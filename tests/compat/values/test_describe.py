@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 import torch
 
-from xla_dynamo.compat.values import describe
+from xla_dynamo.compat.values import describe, source_location
 from xla_dynamo.compat.values.trie import Number
 from xla_dynamo.compat.values.values import meta
 
@@ -27,11 +25,12 @@ def test_ops_by_their_names(op: object, name: str) -> None:
 
 
 def test_lines_with_their_text() -> None:
-    frame = inspect.currentframe()
-    assert frame is not None
-    line = frame.f_lineno + 1
-    text = describe.where((frame.f_code, line))
-    assert text.endswith("(text = describe.where((frame.f_code, line)))")
+    location = source_location.user_location()
+    assert location is not None
+    assert location.function == "test_lines_with_their_text"
+    line = location.line
+    text = describe.where(location)
+    assert text.endswith("(location = source_location.user_location())")
     assert f"test_describe.py:{line} " in text
     assert describe.where(None) == "(no source line)"
 
