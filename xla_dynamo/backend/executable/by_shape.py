@@ -154,7 +154,7 @@ class _Program:
             return run
 
     def _refuse_ragged(self, arguments: Sequence[Any]) -> None:
-        """Raise for a size that is no number: that of a nested tensor, of which Dynamo passes it."""
+        """Raise for a size that is no number: that of a nested tensor, which Dynamo passes."""
         for position, argument in enumerate(arguments):
             if isinstance(argument, torch.SymInt):
                 location = first_location(self._graph)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
@@ -150,7 +151,8 @@ class _Traced:
             value = placeholders[position].meta["val"]
             size = value if dimension is None else value.shape[dimension]
             self._known[size.node.expr] = number
-        self._numbers = {e: n for e, n in self._known.items() if e.is_symbol}
+        # torch 2.9's functions of sympy take no int.
+        self._numbers = {e: sympy.Integer(n) for e, n in self._known.items() if e.is_symbol}
 
     def strides(self, value: Any) -> tuple[int, ...] | None:
         """The strides of a traced tensor; None where they are not known."""
