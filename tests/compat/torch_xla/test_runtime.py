@@ -288,6 +288,8 @@ def test_scan_and_loops_match_python():
     ys.sum().backward()
     assert xs.grad is not None
     assert xs.grad.tolist() == [[4, 5], [2, 3]]
+    with pytest.raises(ValueError, match=r"a function of \(carry, x\), got 1000"):
+        scan(1000, torch.ones(2, device=XLA), xs)  # type: ignore[arg-type]
     (total,) = fori_loop(0, 3, lambda v: v + 2, torch.zeros((), device=XLA))
     assert total.item() == 6
     (count,) = while_loop(lambda v: v < 5, lambda v: (v + 2,), (torch.zeros((), device=XLA),))

@@ -21,8 +21,11 @@ def scan(
     The y are stacked, leaf by leaf. Gradients flow through.
 
     Raises:
-        ValueError: `xs` has no tensor, or leading dimensions of different size, or of size 0.
+        ValueError: `xs` has no tensor, or leading dimensions of different size, or of size 0; `fn`
+            is no function.
     """
+    if not callable(fn):
+        raise ValueError(f"scan needs a function of (carry, x), got {fn!r}")
     lengths = {leaf.shape[0] for leaf in pytree.tree_leaves(xs) if isinstance(leaf, torch.Tensor)}
     if len(lengths) != 1 or lengths == {0}:
         raise ValueError(f"scan needs one leading dimension above 0, got {sorted(lengths)}")
