@@ -82,3 +82,19 @@ def test_a_refusal_leaves_no_cycle() -> None:
         assert refused()() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("how", ["moved", "made", "of values"])
+def test_jagged_tensors_are_refused_where_they_come_to_the_device(how: str) -> None:
+    parts, offsets = [torch.randn(2, 4), torch.randn(3, 4)], torch.tensor([0, 2, 5])
+
+    def bring() -> Tensor:
+        if how == "of values":
+            return torch.nested.nested_tensor_from_jagged(torch.cat(parts).to(XLA), offsets.to(XLA))
+        device = XLA if how == "made" else "cpu"
+        return torch.nested.nested_tensor(parts, layout=torch.jagged, device=device).to(XLA)
+
+    with pytest.raises(UnsupportedOp, match=r"jagged.*offsets\(\).*test_storage.py"):
+        bring()
+    on_cpu = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    assert torch.equal(on_cpu.values(), torch.cat(parts))

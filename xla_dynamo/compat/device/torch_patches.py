@@ -4,7 +4,8 @@ Private API of torch, seen on 2.13: torch._register_device_module, torch.random.
 torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
 torch.optim.optimizer._get_capturable_supported_devices, with the modules that import them; devices
 and functions of fused optimizers; torch._ops._OpNamespace; torch.serialization._package_registry;
-torch._utils._rebuild_tensor; the nesting of torch._functorch.eager_transforms.
+torch._utils._rebuild_tensor; the nesting of torch._functorch.eager_transforms;
+torch._nested_view_from_jagged and torch.nested._internal.nested_tensor.NestedTensor.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 
 from xla_dynamo.compat.kernels import inplace, mutable_ops
 from xla_dynamo.compat.recording import devices, pending, seeds
+from xla_dynamo.compat.values import storage
 from xla_dynamo.config import config
 
 from . import fused_optimizers, module_conversion, torch_xla_module
@@ -55,6 +57,7 @@ def install() -> None:
     _kernels_of_mutable_ops()
     _load_to_device()
     _invert_permutations_on_the_host()
+    _no_jagged_tensors()
     keeping = module_conversion.keeping_parameters(torch.nn.Module._apply)
     _replace(torch.nn.Module, "_apply", keeping)
     _default_platform()
@@ -210,6 +213,24 @@ def _invert_permutations_on_the_host() -> None:
         return original(permutation.cpu()).to(permutation.device)
 
     _replace(owner, "invert_permutation", invert)
+
+
+def _no_jagged_tensors() -> None:
+    """Refused where they are made or moved: their sizes are no numbers."""
+    owner = importlib.import_module("torch.nested._internal.nested_tensor").NestedTensor
+    makers = (torch, "_nested_view_from_jagged", 0), (owner, "__new__", 1)
+    for where, name, position in makers:
+        _replace(where, name, _refusing_xla(getattr(where, name), position))
+
+
+def _refusing_xla(original: Callable[..., Any], position: int) -> Callable[..., Any]:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        values = args[position] if len(args) > position else None
+        if isinstance(values, torch.Tensor) and values.device.type == "xla":
+            raise storage.refuse(torch.jagged, values.dtype)
+        return original(*args, **kwargs)
+
+    return make
 
 
 def _default_platform() -> None:

@@ -48,6 +48,11 @@ def _remedy(layout: torch.layout) -> str:
             "Keep it on the CPU (x.cpu() before the op, for one that makes it), or move "
             "x.to_dense(); an embedding's gradient is dense with sparse=False."
         )
+    if layout is torch.jagged:
+        return (
+            "Move its values() and offsets(), or x.to_padded_tensor(0.0); torch.compile takes "
+            "those too, and makes the nested tensor inside."
+        )
     if layout is torch.strided:
         return "Convert it to a dtype that XLA has before it is moved (x.dequantize(), x.float())."
     return "Convert it with x.to_dense() on the CPU."
