@@ -30,7 +30,9 @@ def _is_on_cpu(place: Door) -> bool:
 
 def accelerate_trains(place: Door, compiled: Door) -> list[Tensor]:
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
 
+    AcceleratorState._reset_state(reset_partial_state=True)  # it keeps the device of a process
     model, data = nn.Linear(8, 3), _batches()
     accelerator = Accelerator(cpu=_is_on_cpu(place))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
