@@ -63,8 +63,6 @@ def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     def to_device(result: Any) -> Any:
         if not isinstance(result, torch.Tensor):
             return result
-        if not storage.is_dense(result):
-            raise storage.refuse(result.layout, result.dtype, op.func)
         return leaf(sync.upload(trace, result))
 
     args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
@@ -75,6 +73,9 @@ def on_cpu(func: Any, args: Any, kwargs: Any) -> Any:
     """The results of an op for CPU tensors, which stand for some of the device: a fallback."""
     with honouring_lazy_bits():
         results = func(*args, **kwargs)
+    for result in pytree.tree_leaves(results):
+        if isinstance(result, torch.Tensor) and not storage.is_dense(result):
+            raise storage.refuse(result.layout, result.dtype, func)
     metrics.count_fallback(func)
     _warn_of_fallback(func)
     return results
