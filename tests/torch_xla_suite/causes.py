@@ -7,7 +7,7 @@ import re
 # A cause, and what it means: for the page.
 CAUSES = {
     "TPU only": "how torch_xla finds the chips of a TPU host, and its Pallas kernels for TPUs",
-    "many devices": "several replicas, or a mesh of several devices, are asked for",
+    "many devices": "several replicas or devices, or what a sharded tensor tells of its shards",
     "name of _XLAC": "a name of the C++ extension that no public script uses",
     "internal module": "a module of torch_xla that is none of its public ones, or a name in one",
     "XLA's builder": "ops of HLO built by hand; CONTRIBUTING.md has the way with JAX",
@@ -86,6 +86,7 @@ _WORDS = {
     "counts of programs": [
         *("test_cached_addcdiv", "_fallback", "test_resnet18_stablehlo", "rendezvous_default"),
         "test_eager_in_place",
+        "TrainingBasicTest.test_resnet18",
     ],
     "choice of a platform": ["default_device_no_default", "device_type_error"],
     "eager's error": ["test_binaryop_order", "test_flip_check"],
