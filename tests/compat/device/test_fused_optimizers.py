@@ -96,3 +96,11 @@ def test_a_fused_step_compiles() -> None:
     torch.testing.assert_close(
         [p.cpu() for p in twin.parameters()], list(net.parameters()), rtol=1e-4, atol=1e-5
     )
+
+
+def test_optimizers_compile_in_torchscript_as_some_libraries_do_on_import() -> None:
+    from torch.distributed.optim.functional_adam import _FunctionalAdam
+
+    parameter = torch.ones(2)
+    _FunctionalAdam([parameter], 0.1, (0.9, 0.999), 1e-8, 0.0).step([torch.ones(2)])
+    torch.testing.assert_close(parameter, torch.full((2,), 0.9))

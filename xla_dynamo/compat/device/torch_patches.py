@@ -10,6 +10,7 @@ torch._nested_view_from_jagged and torch.nested._internal.nested_tensor.NestedTe
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -103,7 +104,13 @@ def _allow_every_form_of_optimizers() -> None:
 
 
 def _and_xla(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
-    return lambda *args, **kwargs: [*original(*args, **kwargs), "xla"]
+    @functools.wraps(original)
+    def devices(*args: Any, **kwargs: Any) -> list[str]:
+        return [*original(*args, **kwargs), "xla"]
+
+    # TorchScript, which some libraries compile optimizers with on import, takes the original.
+    vars(devices).update(__script_if_tracing_wrapper=True, __original_fn=original)
+    return devices
 
 
 def _fused_on_the_device() -> None:
@@ -218,16 +225,14 @@ def _invert_permutations_on_the_host() -> None:
 def _no_jagged_tensors() -> None:
     """Refused where they are made or moved: their sizes are no numbers."""
     owner = importlib.import_module("torch.nested._internal.nested_tensor").NestedTensor
-    makers = (torch, "_nested_view_from_jagged", 0), (owner, "__new__", 1)
-    for where, name, position in makers:
+    for where, name, position in ((torch, "_nested_view_from_jagged", 0), (owner, "__new__", 1)):
         _replace(where, name, _refusing_xla(getattr(where, name), position))
 
 
 def _refusing_xla(original: Callable[..., Any], position: int) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
-        values = args[position] if len(args) > position else None
-        if isinstance(values, torch.Tensor) and values.device.type == "xla":
-            raise storage.refuse(torch.jagged, values.dtype)
+        if len(args) > position and args[position].device.type == "xla":
+            raise storage.refuse(torch.jagged, args[position].dtype)
         return original(*args, **kwargs)
 
     return make
