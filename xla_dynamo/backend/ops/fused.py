@@ -49,6 +49,7 @@ def nll_loss_row_gradient(
 ) -> Tensor:
     """The sum over the classes, the axis of `target` after its first, of nll_loss_backward."""
     counted = target != ignore_index
-    shares = grad if weight is None else grad * weight[torch.where(counted, target, 0)]
+    # Not weight[...], which asks a 0-d index for its number.
+    shares = grad if weight is None else grad * weight.take(torch.where(counted, target, 0))
     shares = shares / total_weight if reduction == 1 else shares
     return torch.where(counted, -shares, 0).contiguous().unsqueeze(min(target.dim(), 1))
