@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
-from xla_dynamo.compat.values import selected
 from xla_dynamo.compat.values.describe import two_devices
 from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
@@ -52,8 +51,9 @@ from xla_dynamo.compat.values.values import (
 )
 
 from . import seeds, shape_inference
+from .growth import Again, grow
 from .revive_overwritten import without_failed
-from .trace_bounds import FIRST_LOOK, look, policy
+from .trace_bounds import FIRST_LOOK, policy
 
 _CAT = op_of(torch.ops.aten.cat.default)
 _EMPTY = op_of(torch.ops.aten.zeros.default)
@@ -64,14 +64,6 @@ _STATES = 300_000
 
 class ForeignTensor(Exception):
     """A CPU tensor is among the arguments of an op on the lazy device."""
-
-
-class _Again(Exception):
-    """The op is to be recorded again, after `first` is called; the trace is as before."""
-
-    def __init__(self, first: Callable[[], object]) -> None:
-        super().__init__()
-        self.first = first
 
 
 class Trace:
@@ -131,7 +123,7 @@ class Trace:
                 made = outputs if outputs is shape_inference.EAGER else self._values(outputs)
             except ForeignTensor:  # an everyday answer, and the trace is as before
                 raise
-            except _Again as again:
+            except Again as again:
                 first, made = again.first, None
             except BaseException as error:
                 self._repair()
@@ -206,7 +198,7 @@ class Trace:
                 following: Any = state.first
             else:
                 edge = tuple(key)
-                following = state.children.get(edge) or self._grow(edge, op, args, kwargs)
+                following = state.children.get(edge) or grow(self, edge, op, args, kwargs)
         except BaseException:
             self._undo(scalars, inputs)
             raise
@@ -280,7 +272,7 @@ class Trace:
             if type(value.ref) is Failure:
                 raise value.ref.again()
             if type(value.ref) is Joined:
-                raise _Again(functools.partial(self._join, value))
+                raise Again(functools.partial(self._join, value))
             self._fill(value)
             return
         value.ref = value.meta.input(len(self.inputs))
@@ -318,7 +310,7 @@ class Trace:
         """Make `value` the result of an op whose meta is known."""
         state = self.state.children.get(key)
         if state is None:
-            state = self._add(key, positional, len(self.scalars), value.meta)
+            state = self.add_state(key, positional, len(self.scalars), value.meta)
         self.state = state
         value.ref = result(len(self.values))
         value.stamp = self.stamp
@@ -330,50 +322,8 @@ class Trace:
             value.stamp = None
         del self.inputs[inputs:]
 
-    def _grow(self, key: tuple[Any, ...], op: Op, args: Any, kwargs: Any) -> Any:
-        """A new state for an op that was never recorded after this one.
-
-        Or a known state, of the same op with another integer that only selects.
-        """
-        choice, twin = selected.choice(key, len(args), self._meta), None
-        if choice is not None:
-            known = self.state.children.get(choice.key)
-            if known is not None:
-                self.scalars.extend(choice.numbers)
-                return known
-            twin = selected.alike((self.state, self.twin), choice, self._meta)
-        if len(self.values) >= self.bound:
-            self._end_if_full(op)
-        outputs = shape_inference.infer(self._described(key), op, args, kwargs)
-        if outputs is shape_inference.EAGER:
-            return outputs
-        if choice is not None and twin is not None and twin.key != key:
-            return self._generalize(choice, outputs, twin)
-        return self._add(key, len(args), len(self.scalars) - numbers_in(key), outputs)
-
-    def _generalize(self, choice: selected.Choice, outputs: Outputs, twin: State) -> State:
-        """A new state for an op whose integers are inputs now; it replaces those of before."""
-        selected.forget(self.state, choice, self._meta)
-        scalars = len(self.scalars) - numbers_in(choice.key) + len(choice.numbers)
-        self.scalars.extend(choice.numbers)
-        made = self._add(choice.key, choice.positional, scalars, outputs)
-        self.twin = twin
-        return made
-
-    def _end_if_full(self, op: Op) -> None:
-        """Look at the trace before `op` is recorded.
-
-        Raises:
-            _Again: it ends here.
-        """
-        if self.state not in self.ends:
-            self.bound = look(self.state.path(), op, len(self.values), self.follows)
-            if self.bound > len(self.values):
-                return
-            self.ends.add(self.state)
-        raise _Again(functools.partial(policy.when_full, self))
-
-    def _add(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
+    def add_state(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
+        """What follows the state of now by an op that was never recorded there."""
         parent = self.state
         state = State(parent, key, positional, scalars, outputs, user_location())
         if parent.first is None:
@@ -383,20 +333,9 @@ class Trace:
         self.twin = None if self.twin is None else self.twin.children.get(key)
         return state
 
-    def _meta(self, ref: Ref) -> Meta:
+    def meta_of(self, ref: Ref) -> Meta:
+        """The meta of what a key refers to."""
         return ref.meta or self.values[ref.index].meta
-
-    def _described(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A key that depends on metas instead of names: equal for ops of the same signature."""
-
-        def signature_of(item: Any) -> Any:
-            if type(item) is Ref:
-                return self._meta(item)
-            if type(item) is tuple:
-                return tuple([signature_of(part) for part in item])
-            return item
-
-        return tuple([signature_of(item) for item in key])
 
 
 def _leaves(made: Any) -> Any:
