@@ -103,53 +103,39 @@ def _span(
     return first, (length - 1) * step + 1 if length else 0
 
 
-def _select(shape: Sequence[int], x: Any, dim: int, index: int) -> _Found | None:
-    found = _index(shape, dim, index)
-    return ((x, dim, INT), found) if found else None
+def _selects(kept: int, sizes_at: int | None = None) -> _Rule:
+    """The rule of an op that takes `kept` arguments, a dimension and an index.
+
+    sizes_at: which argument says what is indexed, where the first tensor is not it.
+    """
+
+    def rule(shape: Sequence[int], *args: Any) -> _Found | None:
+        dim, index = args[kept:]
+        found = _index(shape if sizes_at is None else args[sizes_at], dim, index)
+        return ((*args[:kept], dim, INT), found) if found else None
+
+    return rule
 
 
-def _select_scatter(shape: Sequence[int], x: Any, part: Any, dim: int, index: int) -> _Found | None:
-    found = _index(shape, dim, index)
-    return ((x, part, dim, INT), found) if found else None
+_WHOLE: tuple[Any, ...] = (
+    0,
+    None,
+    None,
+    1,
+)  # the dimension, start, end and step that a slice may leave out
 
 
-def _select_backward(
-    _: Sequence[int], grad: Any, sizes: tuple[int, ...], dim: int, index: int
-) -> _Found | None:
-    found = _index(sizes, dim, index)
-    return ((grad, sizes, dim, INT), found) if found else None
+def _slices(kept: int, sizes_at: int | None = None) -> _Rule:
+    """As `_selects`, of a dimension, a start, an end and a step."""
 
+    def rule(shape: Sequence[int], *args: Any) -> _Found | None:
+        given = args[kept:]
+        dim, start, end, step = (*given, *_WHOLE[len(given) :])
+        sizes = shape if sizes_at is None else args[sizes_at]
+        first, span = _span(sizes, dim, start, end, step)
+        return ((*args[:kept], dim, INT, span, step), (first,)) if span else None
 
-def _slice(
-    shape: Sequence[int],
-    x: Any,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> _Found | None:
-    first, span = _span(shape, dim, start, end, step)
-    return ((x, dim, INT, span, step), (first,)) if span else None
-
-
-def _slice_scatter(
-    shape: Sequence[int],
-    x: Any,
-    part: Any,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> _Found | None:
-    first, span = _span(shape, dim, start, end, step)
-    return ((x, part, dim, INT, span, step), (first,)) if span else None
-
-
-def _slice_backward(
-    _: Sequence[int], grad: Any, sizes: tuple[int, ...], dim: int, start: int, end: int, step: int
-) -> _Found | None:
-    first, span = _span(sizes, dim, start, end, step)
-    return ((grad, sizes, dim, INT, span, step), (first,)) if span else None
+    return rule
 
 
 def _roll(
@@ -170,12 +156,12 @@ def _arange(_: Sequence[int], start: Any, end: Any, step: Any = 1) -> _Found | N
 
 
 _RULES: dict[Any, _Rule] = {
-    aten.select_copy.int: _select,
-    aten.select_scatter.default: _select_scatter,
-    aten.select_backward.default: _select_backward,
-    aten.slice_copy.Tensor: _slice,
-    aten.slice_scatter.default: _slice_scatter,
-    aten.slice_backward.default: _slice_backward,
+    aten.select_copy.int: _selects(1),
+    aten.select_scatter.default: _selects(2),
+    aten.select_backward.default: _selects(2, sizes_at=1),
+    aten.slice_copy.Tensor: _slices(1),
+    aten.slice_scatter.default: _slices(2),
+    aten.slice_backward.default: _slices(2, sizes_at=1),
     aten.roll.default: _roll,
     aten.arange.start: _arange,
     aten.arange.start_step: _arange,
