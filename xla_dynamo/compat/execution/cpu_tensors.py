@@ -83,9 +83,9 @@ def _refusal(trace: Trace, op: Op, argument: torch.Tensor) -> str:
     )
 
 
-def take_statistics(new: torch.Tensor, old: torch.Tensor) -> None:
+def take_statistics(new: Leaf, old: torch.Tensor) -> None:
     """Running statistics that an op of the device computed, also for a tensor of the CPU."""
     if isinstance(old, Leaf):
-        old.value = new.value  # type: ignore[attr-defined]
+        old.value = new.value
     else:
-        old.copy_(sync.download(new.value))  # type: ignore[attr-defined]
+        old.copy_(sync.download(new.value))
