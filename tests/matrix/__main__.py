@@ -1,6 +1,7 @@
 """`python -m tests.matrix`: build each environment, run the checks in it, write docs/versions.md.
 
-Results are kept in matrix.jsonl, a line for each combination: what is there is not run again.
+Results are kept in results.jsonl beside this file, a line for each combination: what is there is
+run again only with `--redo`.
 """
 
 from __future__ import annotations
@@ -22,71 +23,92 @@ from .combinations import COMBINATIONS, Combination, interpreter
 from .table import page
 
 ROOT = Path(__file__).parents[2]
+_RESULTS = Path(__file__).with_name("results.jsonl")
 _TOOLS = "pytest pytest-timeout pytest-xdist hypothesis expecttest rich scikit-learn"
 _INSTALL_SECONDS = 1800
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the combinations that are not in the results yet; 0 if all their checks pass."""
+    """Run what is not in the results yet; 0 if all checks pass."""
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("--only", default="", help="combinations whose names contain this")
-    parser.add_argument("--results", type=Path, default=ROOT / "matrix.jsonl")
-    parser.add_argument("--keep", action="store_true", help="keep the environments")
+    parser.add_argument("--redo", default="", help="checks to run again: all, or seeds,digits")
+    parser.add_argument("--keep", type=Path, help="a folder where environments stay, for --redo")
     options = parser.parse_args(arguments)
-    done = _read(options.results)
+    done = _read()
     for combination in COMBINATIONS:
-        if options.only in combination.name and combination.name not in done:
-            done[combination.name] = _run(combination, keep=options.keep)
-            with options.results.open("a") as file:
-                file.write(json.dumps({combination.name: done[combination.name]}) + "\n")
-    (ROOT / "docs" / "versions.md").write_text(page(done))
+        if options.only not in combination.name:
+            continue
+        known = done.get(combination.name)
+        chosen = _chosen(options.redo) if known else CHECKS
+        if chosen:
+            new = _run(combination, chosen, options.keep)
+            old = known["checks"] if known else {}
+            done[combination.name] = new | {"checks": old | new["checks"]}
+            _write(done)
     return int(any(told for cells in done.values() for told in cells["checks"].values()))
 
 
-def _read(results: Path) -> dict[str, Any]:
-    done: dict[str, Any] = {}
-    for line in results.read_text().splitlines() if results.exists() else []:
-        done |= json.loads(line)
-    return done
+def _chosen(names: str) -> tuple[Check, ...]:
+    return tuple(check for check in CHECKS if names == "all" or check.name in names.split(","))
 
 
-def _run(combination: Combination, *, keep: bool) -> dict[str, Any]:
+def _read() -> dict[str, Any]:
+    lines = _RESULTS.read_text().splitlines() if _RESULTS.exists() else []
+    return {line.pop("name"): line for line in map(json.loads, lines)}
+
+
+def _write(done: dict[str, Any]) -> None:
+    names = [combination.name for combination in COMBINATIONS if combination.name in done]
+    lines = [json.dumps({"name": name} | done[name]) + "\n" for name in names]
+    _RESULTS.write_text("".join(lines))
+    (ROOT / "docs" / "versions.md").write_text(page(done))
+
+
+def _run(combination: Combination, chosen: Sequence[Check], keep: Path | None) -> dict[str, Any]:
     """Install, and run each check: its failure in a line, or "" where it passes."""
     start = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix=f"{combination.name}-"))
+    folder = keep.resolve() / combination.name if keep else Path(tempfile.mkdtemp(prefix="matrix-"))
     print(f"{combination.name}: {folder}", flush=True)
     try:
         python, told = _environment(combination, folder)
         if told:
-            checks = dict.fromkeys((check.name for check in CHECKS), told)
+            checks = dict.fromkeys((check.name for check in chosen), told)
         else:
             # With a real torch_xla beside, each script is told that we take its place.
             quiet = {"PYTHONWARNINGS": "ignore::UserWarning"} if combination.torch_xla else {}
-            checks = {check.name: _check(check, python, folder, quiet) for check in CHECKS}
+            checks = {check.name: _check(check, python, folder, quiet) for check in chosen}
         versions = _versions(python) if not told else {}
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     seconds = round(time.monotonic() - start)
     print(f"{combination.name}: {checks} in {seconds} s", flush=True)
-    return {"checks": checks, "versions": versions, "seconds": seconds}
+    return {"checks": checks, "versions": versions}
 
 
 def _environment(combination: Combination, folder: Path) -> tuple[Path, str]:
-    """A fresh virtual environment with a copy of the project; why there is none."""
+    """A virtual environment with a copy of the project, fresh or kept; why there is none."""
     base = interpreter(combination.python)
     if base is None:
         return Path(), f"no Python {combination.python} on this machine"
     python = folder / "env" / "bin" / "python"
+    made = folder / "made"
+    if made.exists():
+        subprocess.run(["git", "-C", folder / "src", "pull", "-q"], check=True)
+        return python, ""
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
+    folder.mkdir(parents=True)
     subprocess.run([base, "-m", "venv", folder / "env"], check=True)
     subprocess.run(["git", "clone", "-q", ROOT, folder / "src"], check=True)
     # The environment's own bounds hold here, not a machine's.
     environment = os.environ | {"PIP_CONSTRAINT": os.devnull}
     packages = [*combination.packages(), *_TOOLS.split(), "--editable", str(folder / "src")]
-    command = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", *packages]
     done = _call(command, folder, environment, _INSTALL_SECONDS)
     if done is None or done.returncode:
         return python, "pip: " + _last_line(done.stderr if done else "too slow")
+    made.touch()
     return python, ""
 
 
