@@ -104,8 +104,8 @@ def _environment(combination: Combination, folder: Path) -> tuple[Path, str]:
     # The environment's own bounds hold here, not a machine's.
     environment = os.environ | {"PIP_CONSTRAINT": os.devnull}
     packages = [*combination.packages(), *_TOOLS.split(), "--editable", str(folder / "src")]
-    command = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", *packages]
-    done = _call(command, folder, environment, _INSTALL_SECONDS)
+    command = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-compile"]
+    done = _call([*command, *packages], folder, environment, _INSTALL_SECONDS)
     if done is None or done.returncode:
         return python, "pip: " + _last_line(done.stderr if done else "too slow")
     made.touch()
