@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -47,6 +48,157 @@ def test_an_evaluation_compiles_few_programs() -> None:
     # Steps that join nothing, which is all but the second; that one; the accuracy.
     assert met.counter_value("UncachedCompile") == len(xla_dynamo.compiles()) == 3
     assert met.counter_value("xla::cat") is not None
+
+
+LISTS: dict[str, Callable[[list[Tensor]], Tensor]] = {
+    "cat": lambda results: torch.cat(results),
+    "cat of columns": lambda results: torch.cat(results, dim=-1),
+    "stack": lambda results: torch.stack(results),
+    "stack in the middle": lambda results: torch.stack(results, 1),
+    "stack last": lambda results: torch.stack(results, dim=-1),
+    "hstack": lambda results: torch.hstack(results),
+    "vstack": lambda results: torch.vstack(results),
+    "vstack of rows": lambda results: torch.vstack([x[0] for x in results[-3:]]),
+    "stack of losses": lambda results: torch.stack([*results]),
+}
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "kept"])
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_that_grows_is_joined_in_every_step(name: str, is_read: bool) -> None:
+    def loop(module: nn.Module, x: Tensor) -> Tensor:
+        results: list[Tensor] = []
+        with torch.no_grad():
+            for step in range(12):
+                output = module(x + step)
+                results.append(output.mean() if "losses" in name else output)
+                joined = LISTS[name](results)
+                barrier(x)
+                assert not is_read or torch.isfinite(joined.cpu()).all()
+        return joined
+
+    torch.manual_seed(0)
+    xla_dynamo.reset_metrics()
+    assert_lockstep(loop, nn.Linear(3, 2), X)
+    # The first step, which joins one; every other; `vstack of rows` of as many rows as there are.
+    assert len(xla_dynamo.compiles()) <= (4 if "rows" in name else 2)
+
+
+def test_columns_and_probabilities_that_are_parts_of_results() -> None:
+    """Each is a view with gaps; what they are joined to has none."""
+
+    def loop(x: Tensor) -> list[object]:
+        positive: list[Tensor] = []
+        for step in range(6):
+            positive.append((x * step).softmax(1)[:, 1])
+            joined, rows = torch.cat(positive), torch.stack(positive)
+            barrier(x)
+        return [joined, rows, joined.stride(), rows.stride()]
+
+    xla_dynamo.reset_metrics()
+    assert_lockstep(loop, X)
+    assert len(xla_dynamo.compiles()) <= 2
+
+
+METERS: dict[str, Callable[[Tensor], object]] = {
+    "mean": lambda joined: joined.mean().item(),
+    "of several ops": lambda joined: ((joined > 0.5).float().mean() * 2).sqrt().item(),
+    "best so far": lambda joined: joined.max(0).values.sum().item(),
+    "in place": lambda joined: joined.mul_(2).sub_(1).sum().item(),
+    "branch": lambda joined: bool((joined.sum() > 3).any()),
+    "columns": lambda joined: joined.flatten()[::2].std(0, unbiased=False).cpu(),
+}
+
+
+@pytest.mark.parametrize("name", METERS)
+@pytest.mark.parametrize("join", [torch.cat, torch.stack], ids=lambda join: join.__name__)
+def test_a_running_metric_of_a_list(name: str, join: Callable[[list[Tensor]], Tensor]) -> None:
+    """It is read in every step: on the device for three sizes of the list, then on the host."""
+
+    def loop(module: nn.Module, x: Tensor) -> list[object]:
+        results: list[Tensor] = []
+        told: list[object] = []
+        with torch.no_grad():
+            for step in range(14):
+                results.append(module(x + step).sigmoid())
+                barrier(x)
+                told.append(METERS[name](join(results)))
+        return told
+
+    torch.manual_seed(0)
+    module = nn.Linear(3, 2)
+    xla_dynamo.reset_metrics()
+    expected, actual = loop(module, X), loop(copy.deepcopy(module).to(XLA), X.to(XLA))
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+    assert len(xla_dynamo.compiles()) <= 8
+
+
+def test_what_the_host_computed_goes_on_on_the_device() -> None:
+    """A mean that is kept, logged in a list of its own, and multiplied with what is there."""
+
+    def loop(module: nn.Module, x: Tensor) -> list[object]:
+        losses: list[Tensor] = []
+        means: list[Tensor] = []
+        total = x.new_zeros(())
+        for step in range(12):
+            loss = module(x + step).square().mean()
+            loss.backward()
+            losses.append(loss.detach())
+            means.append(torch.stack(losses).mean())
+            total = total + means[-1] * loss.detach()
+            barrier(x)
+        return [total, torch.stack(means), means[-1].view(1).expand(3)]
+
+    torch.manual_seed(0)
+    xla_dynamo.reset_metrics()
+    assert_lockstep(loop, nn.Linear(3, 2), X)
+    assert len(xla_dynamo.compiles()) <= 9
+
+
+def test_a_list_that_a_layer_takes_stays_on_the_device() -> None:
+    def loop(module: nn.Module, x: Tensor) -> Tensor:
+        history: list[Tensor] = []
+        for step in range(6):
+            history.append(x + step)
+            barrier(x)
+            y = module(torch.stack(history))
+        return y
+
+    xla_dynamo.reset_metrics()
+    assert_lockstep(loop, nn.Linear(3, 2), X)
+    assert met.counter_value("aten::linear") is None
+
+
+def test_a_list_that_is_joined_with_another_dtype_or_size_is_eagers() -> None:
+    def loop(x: Tensor) -> list[Tensor]:
+        results = [x * 1]
+        for step in range(4):
+            results.append(x + step)
+            torch.cat(results)
+            torch.stack(results)
+            barrier(x)
+        more = torch.cat([*results, x.double()])
+        with pytest.raises(RuntimeError, match="equal size"):
+            torch.stack([*results, x[:2]])
+        return [more, torch.cat([*results, x[:2]])]
+
+    assert_lockstep(loop, X)
+
+
+def test_dense_blocks_join_what_they_keep_in_one_program() -> None:
+    """A list that grows within a step is joined there; steps repeat."""
+
+    def loop(x: Tensor) -> Tensor:
+        features = [x]
+        for _ in range(3):
+            features.append(torch.cat(features, 1).sum(1, keepdim=True))
+        barrier(x)
+        return features[-1]
+
+    xla_dynamo.reset_metrics()
+    for shift in range(3):
+        assert_lockstep(loop, X + shift)
+    assert len(xla_dynamo.compiles()) == 1
 
 
 USES: dict[str, Callable[[Tensor], object]] = {

@@ -22,6 +22,7 @@ from xla_dynamo.compat.execution import (
     dispatch,
     factories_like,  # noqa: F401  (fills HANDLERS)
     growing_results,  # noqa: F401  (fills HANDLERS)
+    on_host,  # noqa: F401  (sets the policy of traces)
     predicates,  # noqa: F401  (fills HANDLERS)
     sync,
 )

@@ -23,7 +23,7 @@ from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
-from xla_dynamo.compat.values.values import Array, Joined, Meta, Value, meta_of
+from xla_dynamo.compat.values.values import Array, Held, Joined, Meta, Value, meta_of
 from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings
@@ -212,19 +212,48 @@ def materialize(value: Value) -> Array:
     return value.array
 
 
+def place(value: Value) -> None:
+    """Give a value that the host has its array."""
+    if type(value.ref) is Held:
+        value.array = upload(trace_of(value), value.ref.host, value.meta).array
+        value.ref = None
+
+
 def download(value: Value) -> torch.Tensor:
     """A value as a new CPU tensor; waits for it."""
     forks.use()
-    joined = value.ref
-    arrays = [materialize(v) for v in (joined.parts if type(joined) is Joined else (value,))]
+    if type(value.ref) is Held:
+        return _laid_out(value.ref.host.clone(), value)
+    _compute(value)
     start = time.perf_counter_ns()
     try:
-        hosts = [pjrt.download(array) for array in arrays]
-        host = torch.cat(hosts, joined.dim) if type(joined) is Joined else hosts[0]
+        host = _host(value)
     except Exception as error:
         out_of_memory.reraise(error, trace_of(value))
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
-    host = host.to(value.meta.dtype)
+    return _laid_out(host.to(value.meta.dtype), value)
+
+
+def _compute(value: Value) -> None:
+    """Have the device compute a value, or the parts of one that the host joins."""
+    if type(value.ref) is Joined:
+        for part in value.ref.parts:
+            _compute(part)
+    elif type(value.ref) is not Held:
+        materialize(value)
+
+
+def _host(value: Value) -> torch.Tensor:
+    """The numbers of a value that is computed, or whose parts are."""
+    known = value.ref
+    if type(known) is Joined:
+        parts = [_host(part) for part in known.parts]
+        return (torch.stack if known.stacked else torch.cat)(parts, known.dim)
+    return known.host if type(known) is Held else pjrt.download(value.array)
+
+
+def _laid_out(host: torch.Tensor, value: Value) -> torch.Tensor:
+    """`host`, with the strides of a value."""
     if value.meta.strides is None:
         return host
     own = shape_inference.like(value.meta)  # an expanded value has memory of its own now

@@ -7,7 +7,7 @@ XLA makes PyTorch keep them. They are decomposed when the trace is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,8 @@ aten = torch.ops.aten
 
 _LINEAR = aten.linear.default
 _ATTENTION = aten.scaled_dot_product_attention.default
+# Of tensors of so many dimensions, each is torch.stack along one; its parts would be two ops each.
+_STACKS = {aten.vstack.default: (1, 0), aten.column_stack.default: (1, 1)}
 _PARTS = Key.CompositeImplicitAutograd  # where PyTorch takes composites apart
 # Nested tensors have kernels for linear and matmul, so PyTorch's autograd has them undivided there.
 _UNDIVIDED = KeySet(Key.AutogradNestedTensor) | KeySet(Key.Functionalize)
@@ -38,6 +40,10 @@ def register_composites(library: torch.library.Library, autograd: torch.library.
     library.impl("scaled_dot_product_attention", _unreached)
     autograd.impl("scaled_dot_product_attention", _attention)
     autograd.impl("matmul_backward", _matmul_backward)
+    for op, (rank, dim) in _STACKS.items():
+        name = op._schema.name.removeprefix("aten::")
+        library.impl(name, _unreached)
+        autograd.impl(name, _stacking(op, rank, dim))
 
 
 def _composite_kernel(op: Any) -> Callable[..., Any]:
@@ -48,6 +54,15 @@ def _composite_kernel(op: Any) -> Callable[..., Any]:
         if x.is_complex() or vector or is_traced(x):
             return op._op_dk(_PARTS, *args)
         return op.redispatch(_UNDIVIDED, *args)
+
+    return kernel
+
+
+def _stacking(op: Any, rank: int, dim: int) -> Callable[[Sequence[Tensor]], Tensor]:
+    def kernel(tensors: Sequence[Tensor]) -> Tensor:
+        if all(x.dim() == rank and x.shape == tensors[0].shape for x in tensors):
+            return torch.stack(list(tensors), dim)
+        return op._op_dk(_PARTS, tensors)
 
     return kernel
 

@@ -40,11 +40,15 @@ class Growing(Protocol):
 
 
 class Again(Exception):
-    """The op is to be recorded again, after `first` is called; the trace is as before."""
+    """The op is to be recorded again, after `first` is called; the trace is as before.
 
-    def __init__(self, first: Callable[[], object]) -> None:
+    waits: a value was put off: perhaps the host computes the op.
+    """
+
+    def __init__(self, first: Callable[[], object], waits: bool = False) -> None:
         super().__init__()
         self.first = first
+        self.waits = waits
 
 
 def grow(trace: Growing, key: tuple[Any, ...], op: Op, args: Any, kwargs: Any) -> Any:

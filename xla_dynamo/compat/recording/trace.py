@@ -40,6 +40,7 @@ from xla_dynamo.compat.values.trie import (
 )
 from xla_dynamo.compat.values.values import (
     Failure,
+    Held,
     Joined,
     Leaf,
     Meta,
@@ -56,6 +57,7 @@ from .revive_overwritten import without_failed
 from .trace_bounds import FIRST_LOOK, policy
 
 _CAT = op_of(torch.ops.aten.cat.default)
+_STACK = op_of(torch.ops.aten.stack.default)
 _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
@@ -117,20 +119,24 @@ class Trace:
     def record_values(self, op: Op, args: Any, kwargs: Any) -> Any:
         """Like `record`, with values in the place of leaves."""
         with self.lock:
-            first = None
+            first, waits = None, False
             try:
                 outputs = self._advance(op, args, kwargs)
                 made = outputs if outputs is shape_inference.EAGER else self._values(outputs)
             except ForeignTensor:  # an everyday answer, and the trace is as before
                 raise
             except Again as again:
-                first, made = again.first, None
+                first, waits, made = again.first, again.waits, None
             except BaseException as error:
                 self._repair()
                 args = without_failed(op.func, args) if isinstance(error, Exception) else None
                 if args is None:
                     raise
                 return self.record_values(op, args, kwargs)
+            if waits:
+                made = policy.on_host(self, op, args, kwargs)
+                if made is not NotImplemented:
+                    return made
             if first is not None:
                 first()
                 return self.record_values(op, args, kwargs)
@@ -262,8 +268,10 @@ class Trace:
         """
         if value.array is None and type(value.ref) is Joined:
             self._join(value)
-        else:
-            self._adopt(value)
+            return
+        if value.array is None and type(value.ref) is Held:
+            value.ref.place(value)
+        self._adopt(value)
 
     def _adopt(self, value: Value) -> None:
         if value.home is not self:
@@ -272,7 +280,9 @@ class Trace:
             if type(value.ref) is Failure:
                 raise value.ref.again()
             if type(value.ref) is Joined:
-                raise Again(functools.partial(self._join, value))
+                raise Again(functools.partial(self._join, value), waits=True)
+            if type(value.ref) is Held:
+                raise Again(functools.partial(value.ref.place, value), waits=True)
             self._fill(value)
             return
         value.ref = value.meta.input(len(self.inputs))
@@ -295,7 +305,8 @@ class Trace:
         for part in joined.parts:
             if part.stamp is not self.stamp:
                 self.adopt(part)
-        self._append(value, (_CAT, tuple([part.ref for part in joined.parts]), joined.dim), 2)
+        op, refs = _STACK if joined.stacked else _CAT, tuple([part.ref for part in joined.parts])
+        self._append(value, (op, refs, joined.dim), 2)
 
     def restride(self, value: Value, wanted: Meta) -> Value:
         """The same numbers, with the strides of `wanted`, a meta of the same shape and dtype."""

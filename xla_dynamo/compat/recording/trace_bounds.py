@@ -33,11 +33,13 @@ class Policy:
 
     each_op: whether they end after each op.
     after_op, when_full: cut a trace; a module that knows how to sets them.
+    on_host: the values of an op that is called with what grows, or NotImplemented; likewise.
     """
 
     each_op: bool = False
     after_op: Callable[[Any], object] = bool
     when_full: Callable[[Any], object] = bool
+    on_host: Callable[[Any, Op, Any, Any], Any] = lambda *_: NotImplemented
 
 
 policy = Policy()

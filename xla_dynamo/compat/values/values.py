@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -133,10 +133,24 @@ class Failure:
 
 @dataclass(frozen=True)
 class Joined:
-    """What values along dimension `dim` give, for which no op was recorded: nobody has used it."""
+    """What values along dimension `dim` give, for which no op was recorded: nobody has used it.
+
+    stacked: torch.stack's, whose dimension is a new one; torch.cat's otherwise.
+    listed: the parts are a list that grows from step to step.
+    """
 
     parts: tuple[Value, ...]
     dim: int
+    stacked: bool = False
+    listed: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the host computed (execution/on_host.py), which no op of the device has used yet."""
+
+    host: torch.Tensor
+    place: Callable[[Value], None]  # gives the value its array
 
 
 class Home(Protocol):
@@ -160,14 +174,15 @@ class Home(Protocol):
 class Value:
     """One tensor value on one device.
 
-    ref: its name in the trace whose stamp is `stamp`; or why it has no value, or its parts.
+    ref: its name in the trace whose stamp is `stamp`; or why it has no value, or its parts, or what
+        the host has.
     array: the device array, once it is computed (or being computed).
     A value with neither is what torch.empty gives: not yet anything.
     """
 
     meta: Meta
     home: Home
-    ref: Ref | Failure | Joined | None = None
+    ref: Ref | Failure | Joined | Held | None = None
     stamp: object = None
     array: Array = None
 
