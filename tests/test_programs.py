@@ -34,3 +34,12 @@ def test_a_fork_does_what_a_fresh_process_does(tmp_path: Path, way: str, error: 
     )
     assert "a child's\n" in fresh
     assert forked == fresh
+
+
+def test_only_the_last_words_of_nanobind_are_left_out_of_what_a_fork_prints() -> None:
+    leaks = 'nanobind: leaked 2 types!\n - leaked type "A"\n - ... skipped remainder\n'
+    place = "See https://nanobind.readthedocs.io/en/latest/refleaks.html"
+    assert run("-c", f"print({leaks!r} + 'seen')") == leaks + "seen\n"
+    ends = f"import os; print('seen', flush=True); os.write(2, {(leaks + place).encode()!r})"
+    assert run("-c", ends) == "seen\n"
+    assert run("-c", ends, fresh=True) == "seen\n" + leaks + place
