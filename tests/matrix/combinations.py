@@ -46,6 +46,7 @@ COMBINATIONS = (
     Combination("3.13", "2.14.1", "0.11.2"),
     Combination("3.13", "2.13.0", "0.12.0.1"),
     Combination("3.13", "2.15.0", "0.12.0.1", why="what plain pip takes"),
+    Combination("3.14", "2.15.0", "0.12.0.1", why="the newest of all"),
 )
 
 # Sixty operators of all families, each behind both doors.
