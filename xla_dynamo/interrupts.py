@@ -1,4 +1,4 @@
-"""Defer Ctrl-C to the end of a block that must not be interrupted.
+"""Defer Ctrl-C to the end of a block that must not be interrupted, or end the process with it.
 
 A launch donates the memory of its inputs: if it were interrupted before its results are stored,
 parameters would be lost. Shape inference, lowering and compiling run code of PyTorch, torch-mlir
@@ -8,7 +8,9 @@ modules cannot be imported a second time.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,3 +53,18 @@ def deferred(*, once: bool = False) -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
         if deferral.events:
             usual(*deferral.events[0])
+
+
+@contextmanager
+def ending_the_process() -> Iterator[None]:
+    """Run the block, a part of the process's exit; Ctrl-C in it ends the process at once.
+
+    Python would print it and go on with the exit, beside what the block waited for.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)  # as Python's own end by Ctrl-C

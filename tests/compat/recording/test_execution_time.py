@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -58,3 +61,53 @@ def test_a_result_that_was_given_away_shares_the_time_of_the_next() -> None:
     watch.settle()
     assert len(spent) == 2
     assert spent[0] == spent[1]
+
+
+_PENDING = """
+import threading
+import time
+
+from xla_dynamo.compat.recording.execution_time import Watch
+
+
+class Pending:
+    def is_ready(self):
+        return False
+
+    is_deleted = is_ready
+
+    def block_until_ready(self):
+        print("waits", flush=True)
+        time.sleep({seconds})
+        print("ready", flush=True)
+
+
+Watch(print).launched(1, Pending(), 0)
+"""
+
+
+def test_the_exit_of_the_process_waits_for_the_device() -> None:
+    """However long: Python 3.11 aborts if a thread comes back from XLA after it."""
+    ended = _process(_PENDING.format(seconds=5.5))
+    output, _ = ended.communicate()
+    assert "ready" in output
+    assert ended.returncode == 0
+
+
+def test_ctrl_c_ends_an_exit_that_waits_for_the_device() -> None:
+    waiting = _process(_PENDING.format(seconds=60))
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "waits\n"
+    time.sleep(0.5)
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.communicate() == ("", "")
+    assert waiting.returncode == -signal.SIGINT
+
+
+def _process(program: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -10,6 +10,9 @@ these, the program is taken to have lasted as long as when its end was seen in t
 
 Waking the thread costs the launching one some 60 us, so of the launches of a short program only
 some are timed, and the others count as the last of those.
+
+The exit of the process waits for the device, as torch_xla's does: a thread that comes back from
+C++ while Python goes away is ended in the middle of it (before 3.14), and the process aborts.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-_LAST_WAIT = 5.0  # seconds that the exit of the process waits for the device
+from xla_dynamo.interrupts import ending_the_process
+
 _UNKNOWN = 2**63  # ns: how late an end was seen
 _KEPT = 10_000  # programs whose last duration is remembered
 _SHORT = 2_000_000  # ns: a program that is timed once in so many launches:
@@ -80,8 +84,9 @@ class Watch:
 
     def _stop(self) -> None:
         self._queue.put(None)
-        if self._thread is not None:
-            self._thread.join(_LAST_WAIT)
+        with ending_the_process():
+            if self._thread is not None:
+                self._thread.join()
 
     def _run(self) -> None:
         while True:

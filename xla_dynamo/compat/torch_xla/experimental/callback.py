@@ -19,7 +19,7 @@ def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], N
         array.block_until_ready()
         callback(tensor)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait).start()  # no daemon: Python must not go away under the wait
 
 
 def on_ready_event(tensor: torch.Tensor) -> threading.Event:
