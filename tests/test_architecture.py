@@ -266,6 +266,7 @@ PRIVATE = {
     "backend/graph/torch_private.py": "what the backend uses, by one name each",
     "backend/runtime/pjrt.py": "DLPack's entry points of the extension",
     "compat/values/torch_private.py": "what the lazy device uses, by one name each",
+    "compat/device/openxla.py": "PyTorch's backend of that name, and where Dynamo keeps it",
     "compat/device/torch_patches.py": "functions of PyTorch that are replaced",
     "compat/torch_xla/distributed/xla_backend.py": "torch.distributed's classes for a backend",
 }
@@ -297,7 +298,7 @@ def test_private_names_are_seen(tmp_path, monkeypatch):
 # Module-level caches and lists without a capacity, and what bounds them.
 UNBOUNDED = {
     "backend.capture.own_errors._both": "one for each error class",
-    "backend.capture.recurrent_modules._backends": "this project's own backend",
+    "backend.capture.recurrent_modules._backends": "this project's backend, and openxla",
     "backend.lowering.registry.RULES": "filled at import: one for each op",
     "backend.metrics._counters": "one for each name of a counter in the code",
     "backend.metrics._passes": "one for each pass",
@@ -309,6 +310,7 @@ UNBOUNDED = {
     "backend.runtime.resident.RESIDENCIES": "filled at import: one for each kind of device",
     "backend.runtime.topology.topology_device": "one for each kind of TPU that the user names",
     "compat.device.autocast._libraries": "filled at install",
+    "compat.device.openxla._undo": "filled at install",
     "compat.device.register._alive": "filled at install",
     "compat.kernels.redispatch._keys": "two for each op",
     "compat.kernels.redispatch.on_device": "one for each op",

@@ -118,7 +118,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
         dedupe_outputs: "the module returns what the exported program returns, in its order",
         pad_dynamic_shapes: "no host reads a count between two parts of one module",
     },
-    WayIn.BRIDGE: dict.fromkeys(PIPELINE[Stage.DYNAMO], _NO_DYNAMO),
+    WayIn.BRIDGE: {},
     WayIn.TPU_COST: {
         save_mutated_inputs: _NO_PARTITION,
         save_compared: _NO_PARTITION,

@@ -17,21 +17,35 @@ import torch
 from torch._dynamo import config, eval_frame
 from torch._dynamo.variables import builder
 
-_backends: set[Any] = set()
+from xla_dynamo.bookkeeping import optional
+
+_backends: list[Any] = []
 
 
-def allow(backend: Callable[..., Any]) -> None:
-    """Let Dynamo trace recurrent modules for `backend`, a function given to torch.compile."""
+def allow(backend: Callable[..., Any]) -> Callable[[], None]:
+    """Let Dynamo trace recurrent modules for `backend`, a function given to torch.compile.
+
+    Returns what takes it back; Dynamo is as it was once nobody is allowed any more.
+    """
     owner: Any = builder.VariableBuilder
-    if not _backends and hasattr(owner, "wrap_module"):
+    if not hasattr(owner, "wrap_module"):
+        return lambda: None
+    if not _backends:
         owner.wrap_module = _allowing(owner.wrap_module)
-    _backends.add(backend)
+    _backends.append(backend)
+
+    def undo() -> None:
+        _backends.remove(backend)
+        if not _backends:
+            owner.wrap_module = owner.wrap_module.__wrapped__
+
+    return undo
 
 
 def _allowing(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     @functools.wraps(original)
     def wrap_module(self: Any, value: Any) -> Any:
-        if isinstance(value, torch.nn.RNNBase) and _backend_of(self) in _backends:
+        if isinstance(value, torch.nn.RNNBase) and _is_allowed(self):
             with config.patch(allow_rnn=True):
                 return original(self, value)
         return original(self, value)
@@ -39,7 +53,9 @@ def _allowing(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return wrap_module
 
 
-def _backend_of(variable_builder: Any) -> Any:
-    """What the frame that Dynamo traces is compiled for."""
+@optional(False)
+def _is_allowed(variable_builder: Any) -> bool:
+    """Whether the frame that Dynamo traces is compiled for an allowed backend."""
     given = eval_frame.innermost_backend(variable_builder.tx.output.compiler_fn)
-    return getattr(given, "compiler_fn", given)  # torch.compile wraps it, with its options
+    given = getattr(given, "compiler_fn", given)  # torch.compile wraps it, with its options
+    return any(given is backend for backend in _backends)

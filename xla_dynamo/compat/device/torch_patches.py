@@ -24,7 +24,7 @@ from xla_dynamo.compat.recording import devices, pending, seeds
 from xla_dynamo.compat.values import storage
 from xla_dynamo.config import config
 
-from . import fused_optimizers, module_conversion, torch_xla_module
+from . import fused_optimizers, module_conversion, openxla, torch_xla_module
 
 # Functions that name the devices of a form of optimizers, and the modules that have them: foreach
 # takes a dozen recorded ops, not a dozen a parameter; capturable counts steps on the device.
@@ -61,6 +61,7 @@ def install() -> None:
     _no_jagged_tensors()
     keeping = module_conversion.keeping_parameters(torch.nn.Module._apply)
     _replace(torch.nn.Module, "_apply", keeping)
+    _undo.append(openxla.install())
     _default_platform()
 
 
