@@ -130,7 +130,7 @@ class _Program:
             return run(arguments)
         passed = [(index, arguments[position]) for index, position in self._passed.items()]
         for position in symbols.runtime_ints:
-            arguments[position] = torch.tensor(arguments[position])
+            arguments[position] = torch.tensor(arguments[position], device="cpu")
         results = run(arguments)
         if passed:
             results = list(results)

@@ -66,7 +66,7 @@ class Output:
             return self._view_of(tensor, *self.view)
         if self.empty is not None:
             shape, strides, dtype = self.empty
-            return torch.empty_strided(shape, strides, dtype=dtype)
+            return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
         if self.argument is None:
             return self.constant
         return view_chain.replay(arguments[self.argument], self.view_ops)
@@ -165,7 +165,7 @@ def _view(value: torch.Tensor, base: torch.Tensor) -> View:
 def _permuted(graph: Graph, node: Node, order: tuple[int, ...]) -> Node:
     value = node.meta["val"]
     with value.fake_mode:
-        permuted = torch.empty([value.shape[d] for d in order], dtype=value.dtype)
+        permuted = torch.empty([value.shape[d] for d in order], dtype=value.dtype, device="cpu")
     with graph.inserting_before(graph.output_node()):
         args = (node, list(order))
         return edit.insert(graph, aten.permute.default, args, {}, like=node, value=permuted)

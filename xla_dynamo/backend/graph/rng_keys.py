@@ -31,7 +31,7 @@ def call(op: Any, index: int, key: torch.Tensor, *args: Any, **kwargs: Any) -> A
 
 def new_key() -> torch.Tensor:
     """A fresh key from torch's default generator: uint32 of shape [2] (FX target)."""
-    return torch.empty(1, dtype=torch.int64).random_().view(KEY_DTYPE)
+    return torch.empty(1, dtype=torch.int64, device="cpu").random_().view(KEY_DTYPE)
 
 
 def is_random(node: Node) -> bool:

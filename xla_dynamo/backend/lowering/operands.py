@@ -224,6 +224,8 @@ def _error(op: Any, structure: Any, leaves: tuple[_Blank, ...]) -> str | None:
 
 def no_cast(given: torch.dtype, wanted: torch.dtype) -> str:
     """Eager's words for a result of a dtype that another cannot hold."""
-    names = [torch.empty(0, dtype=dtype).type().split(".")[-1] for dtype in (given, wanted)]
+    names = [
+        torch.empty(0, dtype=dtype, device="cpu").type().split(".")[-1] for dtype in (given, wanted)
+    ]
     first, second = (name.removesuffix("Tensor") for name in names)
     return f"result type {first} can't be cast to the desired output type {second}"

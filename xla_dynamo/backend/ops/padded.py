@@ -23,7 +23,7 @@ def _padded(x: Tensor, size: int, dim: int = 0) -> Tensor:
 
 
 def _count(n: int) -> Tensor:
-    return torch.tensor(n, dtype=torch.int64)
+    return torch.tensor(n, dtype=torch.int64, device="cpu")
 
 
 def _fake_count(x: Tensor, *_: object) -> Tensor:

@@ -30,7 +30,7 @@ from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
 from xla_dynamo import versions
-from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer
+from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer, loading
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
 from . import host_memory
@@ -238,7 +238,9 @@ def deserialize(
     overrides: Mapping[str, Any],
 ) -> Executable:
     """The inverse of `Executable.serialize`, for the same device kind and versions."""
-    loaded = on.client.deserialize_executable(data, _jax.DeviceList((on,)), _options(on, overrides))
+    options = _options(on, overrides)
+    with loading():
+        loaded = on.client.deserialize_executable(data, _jax.DeviceList((on,)), options)
     return Executable(loaded, on, inputs, outputs)
 
 
@@ -340,7 +342,8 @@ def _from_numpy(host: np.ndarray) -> torch.Tensor:
         if host.dtype == viewed:
             plain = np.dtype(str(integers).removeprefix("torch."))
             memory = torch.from_numpy(host.view(plain))
-            tensor = torch.empty(0, dtype=dtype)  # autograd refuses in-place ops on some views
+            # Not a view: autograd refuses in-place ops on some.
+            tensor = torch.empty(0, dtype=dtype, device="cpu")
             return tensor.set_(memory.untyped_storage(), 0, memory.shape, memory.stride())
     return torch.from_numpy(host)
 

@@ -35,7 +35,7 @@ def _equal(op: Op, args: Any, kwargs: Any) -> bool:
 
 @handles(aten.allclose.default)
 def _allclose(op: Op, args: Any, kwargs: Any) -> bool:
-    empty = [torch.empty(0, dtype=x.dtype) for x in args[:2]]
+    empty = [torch.empty(0, dtype=x.dtype, device="cpu") for x in args[:2]]
     # Raises where eager refuses dtypes or tolerances.
     torch.allclose(empty[0], empty[1], *args[2:], **kwargs)
     return _all(record(op_of(aten.isclose.default), args, kwargs))

@@ -259,4 +259,4 @@ def _laid_out(host: torch.Tensor, value: Value) -> torch.Tensor:
     own = shape_inference.like(value.meta)  # an expanded value has memory of its own now
     if own.strides is None:
         return host
-    return torch.empty_strided(host.shape, own.strides, dtype=host.dtype).copy_(host)
+    return torch.empty_strided(host.shape, own.strides, dtype=host.dtype, device="cpu").copy_(host)

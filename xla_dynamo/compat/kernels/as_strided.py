@@ -42,7 +42,7 @@ def register_as_strided(library: torch.library.Library) -> None:
         memory = base if order is None else base.permute(order)
         result = redispatch(aten.as_strided.default, (memory, size, stride, offset), {})
         if result.requires_grad and base is not tensor and not transformed():
-            indices = torch.arange(base.numel()).as_strided(size, stride, offset)
+            indices = torch.arange(base.numel(), device="cpu").as_strided(size, stride, offset)
             _stop_gradients(result, indices, tensor, base)
         return result
 
@@ -133,7 +133,7 @@ def _changes_dtype(view: torch.Tensor) -> bool:
 
 def _addresses(view: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
     """Where the elements of a view are in the memory of `base`."""
-    addresses = torch.arange(base.numel()).as_strided(base.shape, base.stride())
+    addresses = torch.arange(base.numel(), device="cpu").as_strided(base.shape, base.stride())
     return same_view(addresses, view_of(view))
 
 

@@ -144,7 +144,7 @@ def _resize(
 
 def _polygamma(tensor: torch.Tensor, n: int) -> torch.Tensor:
     if not (tensor.is_floating_point() or tensor.is_complex()):
-        torch.empty(1, dtype=tensor.dtype).polygamma_(n)  # raises eager's error
+        torch.empty(1, dtype=tensor.dtype, device="cpu").polygamma_(n)  # raises eager's error
     return tensor.copy_(torch.polygamma(n, tensor))
 
 

@@ -166,7 +166,7 @@ class _Copies:
 
 def _same_view(copy: Tensor, view: Tensor) -> Tensor | None:
     """The part of the row-major `copy` that `view` is of its base; None if strides cannot tell."""
-    positions = torch.arange(copy.numel())
+    positions = torch.arange(copy.numel(), device="cpu")
     own = torch_private.same_view(positions.view(copy.shape), torch_private.view_of(view))
     if own.shape != view.shape or own.dtype != positions.dtype or view.dtype != copy.dtype:
         return None

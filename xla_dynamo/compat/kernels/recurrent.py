@@ -58,7 +58,7 @@ def _pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool) -> tupl
     """Eager checks `lengths`, and counts."""
     steps = x.transpose(0, 1) if batch_first else x
     lengths = lengths.to("cpu", torch.int64)
-    blank = torch.empty(steps.shape[:2], dtype=torch.bool)
+    blank = torch.empty(steps.shape[:2], dtype=torch.bool, device="cpu")
     rows, sizes = aten._pack_padded_sequence(blank, lengths, False)
     return pack_rows(steps, _on_device(sizes, x.device), len(rows)), sizes
 
@@ -80,7 +80,7 @@ def _pad_packed_sequence(
 
 def _lengths(sizes: Tensor) -> Tensor:
     """How long each sequence of a batch is, by how many sequences have each time step."""
-    return (sizes[:, None] > torch.arange(int(sizes[0]))).sum(0)
+    return (sizes[:, None] > torch.arange(int(sizes[0]), device="cpu")).sum(0)
 
 
 def _on_device(sizes: Tensor, device: torch.device) -> Tensor:

@@ -72,4 +72,4 @@ def _zero_dim(value: Any) -> Any:
     if dtype is None:
         return value
     with outside_transforms():
-        return torch.tensor(value, dtype=dtype)
+        return torch.tensor(value, dtype=dtype, device="cpu")

@@ -99,8 +99,9 @@ def _filled(number: int, argument: Any) -> Any:
     if type(argument) is not Leaf:
         return argument
     of = argument.value.meta
-    made = torch.zeros(of.shape, dtype=of.dtype)  # memory that is not touched, if there is as much
+    # Memory that is not touched, if there is as much.
+    made = torch.zeros(of.shape, dtype=of.dtype, device="cpu")
     if of.strides is not None and 0 not in of.shape:
         reach = memory_layout.extent(of.shape, of.strides)
-        made = torch.zeros(reach, dtype=of.dtype).as_strided(of.shape, of.strides)
+        made = torch.zeros(reach, dtype=of.dtype, device="cpu").as_strided(of.shape, of.strides)
     return made.fill_(number) if number else made

@@ -61,7 +61,7 @@ def joined(func: Any, args: Any) -> tuple[Any, Callable[..., Any] | None]:
 
 
 def _padded_again(x: torch.Tensor, lengths: torch.Tensor, steps: int, value: float) -> torch.Tensor:
-    counts = torch.arange(steps)[:, None] < lengths
+    counts = torch.arange(steps, device=lengths.device)[:, None] < lengths
     missing = [0, 0] * (x.dim() - 1) + [0, max(steps - x.shape[0], 0)]
     x = torch.constant_pad_nd(x[:steps], missing)
     counts = counts.view(*counts.shape, *[1] * (x.dim() - 2))

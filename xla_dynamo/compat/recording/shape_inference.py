@@ -66,7 +66,9 @@ def fake(of: Meta) -> torch.Tensor:
     found = _fakes.get(of)
     if found is None:
         with lock, interrupts.deferred(), _mode():
-            found = _fakes[of] = torch.empty_strided(of.shape, of.layout, dtype=of.dtype)
+            found = _fakes[of] = torch.empty_strided(
+                of.shape, of.layout, dtype=of.dtype, device="cpu"
+            )
     return found
 
 

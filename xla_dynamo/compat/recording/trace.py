@@ -363,7 +363,7 @@ def _next_seed(trace: Trace, kwargs: Any) -> int:
     """The seed of one random op: from its generator, or the device's."""
     generator = kwargs.get("generator")
     if generator is not None:
-        return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+        return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator))
     return seeds.next_seed(trace.device.index)
 
 

@@ -27,7 +27,7 @@ def functionalize_rng(graph: Graph, context: Context) -> bool:
         key = graph.call_function(rng_keys.new_key)
     # Made like no other node: within a checkpoint, backward would draw another key.
     with rng_keys.fake_mode(graph):
-        key.meta["val"] = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
+        key.meta["val"] = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE, device="cpu")
     for index, node in enumerate(random):
         if node.kwargs.get("generator") is None:
             node.args = (node.target, index, key, *node.args)

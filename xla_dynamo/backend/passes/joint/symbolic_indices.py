@@ -132,7 +132,7 @@ def _as_tensor(graph: Graph, node: Node, tensors: dict[Node, Node]) -> Node:
             made = graph.call_function(
                 aten.scalar_tensor.default, (node,), {"dtype": torch.int64, "device": _CPU}
             )
-            made.meta["val"] = torch.empty((), dtype=torch.int64)
+            made.meta["val"] = torch.empty((), dtype=torch.int64, device="cpu")
     else:
         operands = [
             _as_tensor(graph, leaf, tensors)

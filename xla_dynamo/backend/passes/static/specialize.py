@@ -188,7 +188,7 @@ def _argument(
         return node
     if is_runtime_int:
         with mode:
-            node.meta["val"] = torch.empty((), dtype=torch.int64)
+            node.meta["val"] = torch.empty((), dtype=torch.int64, device="cpu")
         node.meta["hint"] = argument
         return node
     node.meta["val"] = argument
@@ -220,7 +220,7 @@ def _called(node: Node, mode: FakeTensorMode, traced: _Traced) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta.get("hint", n.meta["val"]))
     with mode:
         if node.target is rng_keys.new_key:
-            value = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE)
+            value = torch.empty(rng_keys.KEY_SHAPE, dtype=rng_keys.KEY_DTYPE, device="cpu")
         else:
             value = node.target(*args, **kwargs)  # type: ignore[operator]
             if not fx.gives_views(node.target):

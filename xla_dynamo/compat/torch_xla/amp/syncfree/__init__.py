@@ -99,7 +99,7 @@ class Adam(_Skippable, torch.optim.Adam):
         group["capturable"] = True
         state = self.state[parameter]
         if not state:
-            state["step"] = torch.zeros(())
+            state["step"] = torch.zeros((), device="cpu")
             for name in ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]:
                 state[name] = torch.zeros_like(parameter)
         state["step"] = state["step"].to(parameter.device, torch.float64)
