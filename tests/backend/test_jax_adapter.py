@@ -17,6 +17,17 @@ def test_wide_types_keep_their_width_within() -> None:
     assert jnp.arange(2.0).dtype == np.float32
 
 
+def test_what_xla_logs_while_a_program_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[int] = []
+    monkeypatch.setattr(jax_adapter.utils, "absl_set_min_log_level", levels.append)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    for version in (OLD, (0, 9, 2), (0, 10, 2)):
+        monkeypatch.setattr(jax_adapter, "VERSION", version)
+        with jax_adapter.loading():
+            pass
+    assert levels == [3, 2]
+
+
 @pytest.mark.parametrize("version", [OLD, jax_adapter.VERSION], ids=["old", "installed"])
 class TestEachVersion:
     @pytest.fixture(autouse=True)

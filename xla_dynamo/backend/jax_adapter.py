@@ -1,12 +1,13 @@
 """JAX as a part of this program: apart from the state of the user's JAX, whatever its version.
 
 The one file that knows where jax and jaxlib differ. Seen: 0.7.2 to 0.12.0. Private API met here:
-xla_client.make_cpu_client.
+xla_client.make_cpu_client, utils.absl_set_min_log_level, logging_config.
 
 | from   | what is new |
 |--------|-------------|
 | 0.8.0  | `jax.enable_x64`; `Client.compile_and_load` takes a module, not only its bytecode |
 | 0.8.1  | `dlpack_managed_tensor_to_buffer` has a parameter `copy` |
+|        | until 0.10.1, loading a program logs LLVM's tuning flags as features that the CPU lacks |
 | 0.10.0 | `jax.lax.linalg.ormqr` |
 | 0.10.1 | `jax.scipy.special.erfcx` |
 | 0.10.2 | `dlpack_managed_tensor_to_buffer` has a parameter `dl_device_type` |
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +27,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, version
-from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+from jax._src import logging_config
+from jax._src.lib import utils, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.scipy import special
 
 VERSION = version.__version_info__
@@ -72,6 +75,21 @@ def computation(module: Any) -> Any:
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)
     return bytecode.getvalue()
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Machine code for this very CPU is loaded within: XLA reports no features that it lacks."""
+    if not (0, 8, 1) <= VERSION < (0, 10, 2):
+        yield
+        return
+    utils.absl_set_min_log_level(3)  # of absl's levels the last: what ends the process
+    try:
+        yield
+    finally:
+        # Nothing tells the level: JAX sets the variable, and its own setting goes before.
+        utils.absl_set_min_log_level(int(os.environ["TF_CPP_MIN_LOG_LEVEL"]))
+        logging_config._set_cpp_min_log_level(jax.config.jax_logging_level)  # pyright: ignore
 
 
 def dlpack_importer(native: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,12 +58,15 @@ def test_an_executable_runs_and_tells_what_it_is(device: pjrt.Device) -> None:
     assert executable.cost()["flops"] == 3.0
 
 
-def test_an_executable_survives_the_disk(device: pjrt.Device) -> None:
+def test_an_executable_survives_the_disk(
+    device: pjrt.Device, capfd: pytest.CaptureFixture[str]
+) -> None:
     program = module(doubled, np.ones(3, F32))
     data = pjrt.compile(program, device, SIGNATURE, SIGNATURE, {}).serialize()
     loaded = pjrt.deserialize(data, device, SIGNATURE, SIGNATURE, {})
     (array,) = loaded(pjrt.to_array(torch.ones(3), device))
     assert pjrt.download(array).tolist() == [2.0, 2.0, 2.0]
+    assert capfd.readouterr().err == ""  # XLA's logging of machine code for other machines
 
 
 def test_a_program_that_xla_refuses(device: pjrt.Device) -> None:
