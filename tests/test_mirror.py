@@ -14,6 +14,7 @@ PACKAGE = ROOT / "xla_dynamo" / "backend"
 # with the rest (launches, the costs of a TPU) is tested where it does.
 ELSEWHERE = {
     "decompositions/dynamic_shapes.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
+    "decompositions/flex_attention.py": "backend/passes/dynamo/test_flex_attention.py",
     "decompositions/foreach.py": "compat/kernels/test_foreach.py",
     "decompositions/matmul_backward.py": "backend/lowering/rules/test_matmul.py",
     "decompositions/selected.py": "compat/values/test_selected.py",

@@ -22,6 +22,7 @@ from .passes.aten.masked_sums import mask_sums
 from .passes.aten.pad_dynamic_shapes import pad_dynamic_shapes
 from .passes.contract import Context, Pass, Stage, WayIn
 from .passes.dynamo.exchange_calls import keep_one_hot_layout, mend_margin_losses
+from .passes.dynamo.flex_attention import expand_flex_attention
 from .passes.dynamo.fuse_addcdiv import fuse_addcdiv
 from .passes.dynamo.keep_interpolate import keep_interpolate
 from .passes.dynamo.nansum_dims import drop_empty_nansum_dims
@@ -50,6 +51,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         keep_interpolate,  # one op, which AOTAutograd would decompose into gathers
         keep_one_hot_layout,
         mend_margin_losses,
+        expand_flex_attention,
         fuse_addcdiv,  # one op again where Dynamo made three
     ),
     Stage.JOINT: (

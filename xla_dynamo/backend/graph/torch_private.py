@@ -7,6 +7,7 @@ Dynamo) and runtime.pjrt (DLPack). A release of PyTorch that renames something i
 - torch._decomp: PyTorch's decompositions
 - torch._prims_common: the order in memory that eager's kernels give to results
 - torch._C._nn: functions that torch.nn.functional calls, as Dynamo's graphs name them
+- torch._higher_order_ops: flex_attention's eager implementation
 - torch._dispatch, torch.utils._python_dispatch: what takes part in the dispatch of an op
 """
 
@@ -19,6 +20,7 @@ from torch._decomp import core_aten_decompositions as core_aten_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper as native_batch_norm_helper
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
+from torch._higher_order_ops.flex_attention import math_attention as math_attention
 from torch._prims_common import (
     compute_elementwise_output_strides as compute_elementwise_output_strides,
 )

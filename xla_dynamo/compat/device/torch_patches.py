@@ -5,7 +5,8 @@ torch.utils._foreach_utils._get_foreach_kernels_supported_devices and
 torch.optim.optimizer._get_capturable_supported_devices, with the modules that import them; devices
 and functions of fused optimizers; torch._ops._OpNamespace; torch.serialization._package_registry;
 torch._utils._rebuild_tensor; the nesting of torch._functorch.eager_transforms;
-torch._nested_view_from_jagged and torch.nested._internal.nested_tensor.NestedTensor.
+torch._nested_view_from_jagged and torch.nested._internal.nested_tensor.NestedTensor; the
+_validate_device of torch.nn.attention.flex_attention.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def install() -> None:
     _load_to_device()
     _invert_permutations_on_the_host()
     _no_jagged_tensors()
+    _flex_attention_on_the_device()
     keeping = module_conversion.keeping_parameters(torch.nn.Module._apply)
     _replace(torch.nn.Module, "_apply", keeping)
     _undo.append(openxla.install())
@@ -237,6 +239,18 @@ def _refusing_xla(original: Callable[..., Any], position: int) -> Callable[..., 
         return original(*args, **kwargs)
 
     return make
+
+
+def _flex_attention_on_the_device() -> None:
+    """It takes devices by their names, xla not among them."""
+    owner = importlib.import_module("torch.nn.attention.flex_attention")
+    original = owner._validate_device
+
+    def validate(query: torch.Tensor, *others: torch.Tensor) -> None:
+        if query.device.type != "xla":
+            original(query, *others)
+
+    _replace(owner, "_validate_device", validate)
 
 
 def _default_platform() -> None:

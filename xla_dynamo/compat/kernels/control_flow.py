@@ -1,7 +1,8 @@
-"""torch.cond, while_loop, scan and map on the lazy device: Python's own control flow.
+"""torch.cond, while_loop, scan, map and flex_attention on the lazy device: Python's own functions.
 
 As PyTorch runs them in eager on every other device: the host reads the condition, which is a
-barrier, and the ops of the branch or body are recorded. Autograd follows the ops that ran.
+barrier, and the ops of the branch or body are recorded. Autograd follows the ops that ran. Those of
+flex_attention are its math.
 
 Private too, seen on torch 2.13: py_kernels of a HigherOrderOperator.
 """
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.decompositions.flex_attention import FLEX_ATTENTION
+from xla_dynamo.backend.decompositions.flex_attention import attention as flex_attention
 from xla_dynamo.compat.values.functionalization import transformed
 from xla_dynamo.compat.values.torch_private import Key, generic_scan, is_functional
 
@@ -23,6 +26,7 @@ def register_control_flow() -> None:
     ops: Any = torch.ops.higher_order
     _register(ops.cond, _cond)
     _register(ops.scan, _scan)
+    _register(FLEX_ATTENTION, flex_attention)
     for op in (ops.while_loop, ops.map_impl):
         _register(op, op.py_kernels[Key.CompositeExplicitAutograd])
 

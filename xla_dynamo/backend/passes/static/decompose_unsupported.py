@@ -17,8 +17,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.decompositions.flex_attention import scattered
 from xla_dynamo.backend.decompositions.table import core, decompositions
 from xla_dynamo.backend.graph import edit, fx, rng_keys
+from xla_dynamo.backend.graph.torch_private import FakeTensor
 from xla_dynamo.backend.lowering.bodies import leaf_signature, output_values
 from xla_dynamo.backend.lowering.unsupported import refused_nodes
 from xla_dynamo.backend.passes.contract import Context, WayIn
@@ -61,7 +63,7 @@ _QUANTIZED = "torch.ao.quantization.fx._decomposed"
 
 
 def _function_of(op: Any) -> Callable[..., Any] | None:
-    """The definition of an op of torch.ao or torch.prims by other ops."""
+    """The definition of an op of torch.ao, torch.prims or flex_attention by other ops."""
     library = getattr(op, "namespace", "")
     if library == "prims":
         return getattr(op, "impl_aten", None)
@@ -69,7 +71,7 @@ def _function_of(op: Any) -> Callable[..., Any] | None:
         name, _, overload = str(op).partition(".")[2].partition(".")
         name = name if overload == "default" else f"{name}_{overload}"
         return getattr(sys.modules.get(_QUANTIZED), name, None)
-    return None
+    return scattered if str(op) == "flex_lib.zeros_and_scatter.default" else None
 
 
 def _replace_if_traceable(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
@@ -106,7 +108,9 @@ _traces: Bounded[Hashable, Graph | None] = Bounded(4096)
 def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     default = torch.get_default_dtype()
-    key = (function, spec, default, tuple(leaf_signature(leaf) for leaf in leaves))
+    devices = {value.device for value in _tensors(leaves)}
+    signatures = tuple(leaf_signature(leaf) for leaf in leaves)
+    key = (function, spec, default, frozenset(devices), signatures)
     found: Graph | Literal[False] | None = _traces.get(key, False)
     if found is False:
         graph = _trace(node, function).graph
@@ -115,6 +119,11 @@ def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
         constants = any(inner.op == "get_attr" for inner in graph.nodes)
         found = _traces[key] = None if constants else graph
     return found
+
+
+def _tensors(leaves: list[Any]) -> list[torch.Tensor]:
+    values = [leaf.meta["val"] for leaf in leaves if isinstance(leaf, Node)]
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 # In-place views whose functional form has another overload name.
@@ -149,6 +158,11 @@ def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
         return make_fx(run, decomposition_table=dict(decompositions()))(*fakes)
 
 
+def _of(mode: Any) -> Callable[[FakeTensor], torch.Tensor]:
+    """A fake as one of `mode`, which is on: that of a trace may be another graph's."""
+    return lambda fake: fake if fake.fake_mode is mode else _fresh(fake)
+
+
 def _fresh(fake: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
 
@@ -158,11 +172,12 @@ def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
     copies: dict[Node, Node] = dict(
         zip(fx.placeholders(inside), _tensor_operands(node), strict=True)
     )
-    with graph.inserting_before(node):
+    with graph.inserting_before(node), rng_keys.fake_mode(graph) as mode:
         for inner in inside.nodes:
             if inner.op == "call_function":
                 copies[inner] = graph.node_copy(inner, copies.__getitem__)
-                copies[inner].meta = {**edit.inherited(node), "val": inner.meta["val"]}
+                value = pytree.tree_map_only(FakeTensor, _of(mode), inner.meta["val"])
+                copies[inner].meta = {**edit.inherited(node), "val": value}
     return [copies.get(r, r) if isinstance(r, Node) else r for r in fx.results(inside)]
 
 
