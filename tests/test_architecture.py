@@ -127,6 +127,7 @@ LATE = {
     ("torch_xla/core/_reporting.py", "torch.utils.tensorboard"): "need not be installed",
     ("torch_xla/__init__.py", "xla_dynamo.compat.torch_xla"): "submodules load when used",
     ("torch_xla/__init__.py", "xla_dynamo.compat.torch_xla.distributed"): "the same",
+    ("values/torch_private.py", "torch.distributed.tensor._dtensor_spec"): "takes a second",
 }
 
 

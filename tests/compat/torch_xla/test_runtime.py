@@ -156,16 +156,8 @@ def test_spmd_over_one_device(monkeypatch):
     assert not xr.is_spmd()
     xr.use_spmd()
     assert xr.is_spmd()
-    mesh = xs.Mesh([0], (1, 1), ("data", "model"))
-    t = torch.ones(2, 2, device=XLA)
-    assert xs.mark_sharding(t, mesh, ("data", None)) is t
-    assert isinstance(t, xs.XLAShardedTensor)
-    xs.clear_sharding(t)
-    assert not isinstance(t, xs.XLAShardedTensor)
-    with pytest.raises(ValueError, match="'rows' is not an axis"):
-        xs.mark_sharding(t, mesh, ("rows", None))
-    with pytest.raises(NotAvailable, match="has 8 devices"):
-        xs.mark_sharding(t, xs.Mesh(list(range(8)), (8,), ("data",)), ("data", None))
+    mesh = xs.get_1d_mesh("data")
+    assert xs.mark_sharding(torch.ones(2, device=XLA), mesh, ("data",)).tolist() == [1.0, 1.0]
 
 
 def test_cache_folder_is_set_once(monkeypatch, tmp_path):

@@ -20,6 +20,7 @@ from xla_dynamo.compat.recording import devices, metrics, pending, seeds
 from xla_dynamo.compat.reporting import ir_text, metrics_report
 from xla_dynamo.compat.values.values import value_of
 
+from . import _sharding
 from ._absent import absent
 from .core import xla_model
 from .core._transfer import to_cpu, to_device
@@ -251,6 +252,19 @@ _get_graph_hash = ir_text.graph_hash  # 16 bytes that are equal for equal progra
 
 def _get_stablehlo(tensors: Tensors, device: str = "", of: Sequence[str] = (), **_: Any) -> str:
     return ir_text.stablehlo(tensors)
+
+
+# Shardings over the one device.
+
+
+OpSharding = _sharding.OpSharding
+_xla_mark_sharding = _xla_annotate_custom_sharding = _sharding.mark
+_xla_clear_sharding = _sharding.clear
+_get_xla_op_sharding = _sharding.sharding_of
+_get_xla_sharding_spec = _sharding.spec_of
+_get_xla_sharding_specs = _sharding.specs_of
+_get_xla_sharding_type = _sharding.type_of
+_global_tensor_from_cpu_shards = _sharding.from_cpu_shards
 
 
 _run_cached_graph = absent("_XLAC._run_cached_graph: use torch.compile(model, backend='openxla')")

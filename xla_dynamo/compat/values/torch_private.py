@@ -8,7 +8,7 @@ dispatch on 2.9 and 2.15 too (by a prototype of the device).
 - functionalization: torch._is_functional_tensor and the like, torch._C._functionalization
 - dispatch: torch._C.DispatchKey, DispatchKeySet, their guards and sets of the calling thread
 - tensors: Tensor._make_wrapper_subclass, torch._C._disabled_torch_function_impl, _is_alias_of,
-  torch._C._swap_tensor_impl
+  torch._C._disabled_torch_dispatch_impl, torch._C._swap_tensor_impl; DTensorSpec, of DTensors
 - shape inference: torch._subclasses.FakeTensorMode and what it raises
 - Dynamo: torch._C._dynamo.eval_frame, the execution strategy of a code object
 - control flow: torch._higher_order_ops.scan; torch.prims: torch._prims.__all__
@@ -59,6 +59,7 @@ storage_owners: Callable[[int], int] = _C._storage_Use_Count
 # A tensor subclass's instance of given shape, strides, dtype and device, without memory.
 wrapper_subclass: Callable[..., Any] = _torch.Tensor._make_wrapper_subclass
 no_torch_function: Any = _C._disabled_torch_function_impl
+no_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 
 Key: Any = _C.DispatchKey
 KeySet: Any = _C.DispatchKeySet
@@ -92,6 +93,15 @@ FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"
 
 # One tensor object gets the other's contents: memory, device, dtype and autograd's data.
 swap_contents: Callable[[torch.Tensor, torch.Tensor], None] = torch._C._swap_tensor_impl  # type: ignore[attr-defined]
+
+
+def dtensor_spec(mesh: Any, placements: Sequence[Any], tensor: torch.Tensor) -> Any:
+    """How a DTensor of `tensor`'s shape lies on a DeviceMesh."""
+    # Imported here: a second, which only programs with meshes need to spend.
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+    sizes = TensorMeta(tensor.shape, tensor.stride(), tensor.dtype)
+    return DTensorSpec(mesh, tuple(placements), tensor_meta=sizes)
 
 
 def hide(code: CodeType) -> None:

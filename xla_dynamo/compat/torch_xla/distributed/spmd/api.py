@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ..._absent import absent
-from .xla_sharding import Mesh, mark_sharding
+from ._meshes import Mesh
+from .xla_sharding import mark_sharding
 
 
 def convert_to_xla_mesh(dt_mesh: Any) -> Mesh:

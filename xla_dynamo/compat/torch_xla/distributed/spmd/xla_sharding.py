@@ -1,111 +1,27 @@
-"""Meshes and shardings of SPMD programs, over the devices of this process: one, so far.
+"""Tensors marked with shardings, over the devices of this process: one, so far.
 
 A sharding over one device moves nothing, but it is checked and stored.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from xla_dynamo.compat.recording import devices
 from xla_dynamo.errors import NotAvailable
 
-PartitionSpec = tuple[Any, ...]
-
-_specs: Any = WeakTensorKeyDictionary()  # tensor -> (mesh, partition spec)
-_global_mesh: list[Mesh | None] = [None]
-
-
-ShardingType = IntEnum(  # how a tensor lies on the devices
-    "ShardingType", "REPLICATED MAXIMAL TUPLE TILED MANUAL PARTIAL UNKNOWN", start=0
-)
-
-
-class Mesh:
-    """Devices in a grid with named axes.
-
-    Raises:
-        AssertionError: shape, ids and names do not fit together.
-    """
-
-    def __init__(
-        self,
-        device_ids: np.ndarray | Sequence[int],
-        mesh_shape: Sequence[int],
-        axis_names: Sequence[str] | None = None,
-    ) -> None:
-        ids = np.array(device_ids).reshape(-1)
-        assert axis_names is None or len(mesh_shape) == len(axis_names), (
-            f"{len(mesh_shape)} mesh axes and {len(axis_names or ())} names"
-        )
-        assert len(ids) == math.prod(mesh_shape), (
-            f"mesh_shape {tuple(mesh_shape)} needs {math.prod(mesh_shape)} devices, not {len(ids)}"
-        )
-        assert len(ids) == len(set(ids.tolist())), "device ids must differ"
-        self.device_ids = ids
-        self.mesh_shape = tuple(mesh_shape)
-        self.axis_names = tuple(axis_names) if axis_names else None
-
-    def size(self) -> int:
-        """The number of devices."""
-        return math.prod(self.mesh_shape)
-
-    def shape(self) -> dict[Any, int]:
-        """Devices by axis."""
-        names = self.axis_names or tuple(range(len(self.mesh_shape)))
-        return dict(zip(names, self.mesh_shape, strict=True))
-
-    def get_logical_mesh(self) -> np.ndarray:
-        """The device ids in the grid."""
-        return self.device_ids.reshape(self.mesh_shape)
-
-    def get_axis_name_idx(self, name: str) -> int | None:
-        """The number of the axis `name`."""
-        names = self.axis_names or ()
-        return names.index(name) if name in names else None
-
-    def __repr__(self) -> str:
-        return f"Mesh({self.device_ids.tolist()}, {self.mesh_shape}, {self.axis_names})"
-
-
-class HybridMesh(Mesh):
-    """A mesh of slices (dcn) of chips (ici): each axis has their product."""
-
-    def __init__(
-        self,
-        *,
-        ici_mesh_shape: Sequence[int],
-        dcn_mesh_shape: Sequence[int] | None = None,
-        axis_names: Sequence[str] | None = None,
-    ) -> None:
-        outer = dcn_mesh_shape or (1,) * len(ici_mesh_shape)
-        shape = tuple(a * b for a, b in zip(ici_mesh_shape, outer, strict=True))
-        self.ici_mesh_shape, self.dcn_mesh_shape = tuple(ici_mesh_shape), tuple(outer)
-        super().__init__(np.arange(math.prod(shape)), shape, axis_names)
-
-
-def set_global_mesh(mesh: Mesh) -> None:
-    """Make a mesh the default of those who ask for one."""
-    _global_mesh[0] = mesh
-
-
-def get_global_mesh() -> Mesh | None:
-    """What set_global_mesh set."""
-    return _global_mesh[0]
-
-
-def get_1d_mesh(axis_name: str | None = None) -> Mesh:
-    """All devices along one axis."""
-    count = devices.count()
-    return Mesh(np.arange(count), (count,), (axis_name,) if axis_name else None)
+from ..._sharding import OpSharding as OpSharding
+from ..._sharding import ShardingType as ShardingType
+from ..._sharding import clear, mark, plain, sharding_of
+from ._meshes import HybridMesh as HybridMesh
+from ._meshes import Mesh as Mesh
+from ._meshes import PartitionSpec as PartitionSpec
+from ._meshes import get_1d_mesh as get_1d_mesh
+from ._meshes import get_global_mesh as get_global_mesh
+from ._meshes import set_global_mesh as set_global_mesh
+from .xla_sharded_tensor import XLAShardedTensor
 
 
 @dataclass
@@ -125,41 +41,46 @@ class ShardingSpec:
 
     def apply(self, t: torch.Tensor) -> None:
         """mark_sharding of `t`."""
-        mark_sharding(t, self.mesh, self.partition_spec)
+        _mark(t, self.mesh, self.partition_spec)
 
 
-def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> torch.Tensor:
-    """Say how a tensor is split over a mesh; gives the tensor.
+def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
+    """Say how a tensor is split over a mesh; gives it as an XLAShardedTensor.
 
     Raises:
         NotAvailable: the mesh has more than one device.
-        ValueError: the specification names axes that the mesh lacks, or misses dimensions.
+        AssertionError: the specification misses dimensions, or names axes twice.
+        ValueError: it names axes that the mesh lacks.
     """
+    if torch.compiler.is_compiling():  # over one device a program is the same
+        return t  # pyright: ignore[reportReturnType]
+    _mark(t, mesh, partition_spec)
+    if not isinstance(t, XLAShardedTensor):
+        return XLAShardedTensor(t, mesh.mesh_shape, tuple(partition_spec))
+    return wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
+
+
+def _mark(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> None:
+    assert t.dim() == len(partition_spec), (
+        f"Partition spec length ({len(partition_spec)}) should be equal to the input rank "
+        f"({t.dim()})."
+    )
     if mesh.size() > 1:
         raise NotAvailable(
             f"{mesh} has {mesh.size()} devices, and sharding over several is not supported yet: "
             "build the mesh from xr.global_runtime_device_count() with CPU_NUM_DEVICES=1"
         )
-    if len(partition_spec) != t.dim():
-        raise ValueError(f"{partition_spec} does not specify the {t.dim()} dimensions of a tensor")
-    for name in _axes(partition_spec):
-        known = isinstance(name, int) or mesh.get_axis_name_idx(name) is not None
-        if not known:
-            raise ValueError(f"{name!r} is not an axis of {mesh}")
-    _specs[t] = (mesh, tuple(partition_spec))
-    return t
-
-
-def _axes(partition_spec: PartitionSpec) -> list[Any]:
-    flat = [p if isinstance(p, (tuple, list)) else (p,) for p in partition_spec]
-    return [name for group in flat for name in group if name is not None]
+    mark(t, mesh.get_op_sharding(tuple(partition_spec)))
 
 
 def mark_sharding_with_gradients(
     t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
 ) -> torch.Tensor:
     """mark_sharding that gradients flow through; gives a new tensor."""
-    return mark_sharding(t.view_as(t), mesh, partition_spec)
+    result = plain(t).view_as(plain(t))
+    if not torch.compiler.is_compiling():
+        _mark(result, mesh, partition_spec)
+    return result
 
 
 class MarkShardingFunction:
@@ -172,14 +93,9 @@ annotate_custom_sharding = mark_sharding
 
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
-    """Forget how a tensor is split."""
-    _specs.pop(t, None)
-    return t
-
-
-def sharding_of(t: torch.Tensor) -> tuple[Mesh, PartitionSpec] | None:
-    """What mark_sharding said of a tensor."""
-    return _specs.get(t)
+    """Forget how a tensor is split; gives the tensor that was marked."""
+    clear(t)
+    return plain(t)
 
 
 def shard_as(a: Any, b: Any) -> tuple[Any, Any]:
@@ -187,12 +103,30 @@ def shard_as(a: Any, b: Any) -> tuple[Any, Any]:
     return a, b
 
 
+def wrap_as_sharded_tensor(
+    t: torch.Tensor, mesh_shape: Any = None, partition_spec: PartitionSpec | None = None
+) -> XLAShardedTensor:
+    """A tensor as an XLAShardedTensor; one that is one is changed."""
+    if not isinstance(t, XLAShardedTensor):
+        return XLAShardedTensor(t, mesh_shape, partition_spec)
+    if mesh_shape is not None:
+        t.mesh_shape = mesh_shape
+    if partition_spec is not None:
+        t.partition_spec = partition_spec
+    t.invalidate_spec_cache()
+    return t
+
+
 def wrap_if_sharded(x: Any) -> Any:
-    """A tensor itself: shardings are beside it."""
-    return x
+    """A tensor that was marked as an XLAShardedTensor; all else as it is."""
+    if not isinstance(x, torch.Tensor) or isinstance(x, XLAShardedTensor):
+        return x
+    return x if sharding_of(x) is None else XLAShardedTensor(x)
 
 
-wrap_as_sharded_tensor = unwrap_sharded_tensor = wrap_if_sharded
+def unwrap_sharded_tensor(t: torch.Tensor) -> torch.Tensor:
+    """The tensor of an XLAShardedTensor."""
+    return plain(t)
 
 
 def enable_manual_sharding(
@@ -213,8 +147,14 @@ def disable_manual_sharding(
     return mark_sharding(t, mesh or get_global_mesh() or get_1d_mesh(), partition_spec)
 
 
+class XLAPatchedLinear:
+    """`XLAPatchedLinear.apply` is a linear layer that kept dimensions apart for the partitioner."""
+
+    apply = staticmethod(torch.nn.functional.linear)
+
+
 def xla_patched_nn_linear_forward(m: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
-    """A Linear's forward, which kept dimensions apart for the partitioner."""
+    """A Linear's forward by XLAPatchedLinear."""
     return torch.nn.functional.linear(input, m.weight, m.bias)
 
 
