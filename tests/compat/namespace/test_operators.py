@@ -74,3 +74,82 @@ def test_every_signature_has_a_body() -> None:
     for schema in operators.OPS:
         name = schema.partition("(")[0]
         assert getattr(ops, name).default._schema.name == f"xla::{name}"
+
+
+def paged(rows: Tensor, pages: Tensor, length: int, repeat: int) -> Tensor:
+    """The first `length` rows of some pages, (pages, page size, kv heads, width), for each head."""
+    return rows[pages].flatten(0, 1)[:length].repeat_interleave(repeat, 1)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor, *, scale: float = 1.0, window: int = 99) -> Tensor:
+    """The last len(q) positions of a sequence of len(k): (length, heads, width)."""
+    distance = torch.arange(len(k) - len(q), len(k))[:, None] - torch.arange(len(k))
+    scores = torch.einsum("qhd,khd->hqk", q, k) * scale
+    allowed = (distance >= 0) & (distance < window)
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~allowed, -torch.inf).softmax(-1), v)
+
+
+@pytest.mark.parametrize("backend", [None, "xla", "openxla"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_ragged_paged_attention(window: int | None, backend: str | None) -> None:
+    torch.manual_seed(0)
+    q, pages = torch.randn(9, 4, 8), torch.randn(10, 4, 4, 8)
+    table = torch.randperm(10)[:9].reshape(3, 3).to(torch.int32)
+    starts, lengths = [0, 1, 6], [7, 12]  # a sequence of one query, one of five; a third is none
+
+    def run(*args: Tensor) -> Tensor:
+        return ops.ragged_paged_attention(*args, sm_scale=0.3, sliding_window=window, k_scale=2.0)
+
+    run = run if backend is None else torch.compile(run, backend=backend)
+    given = [torch.tensor([*lengths, 99], dtype=torch.int32), table]
+    given += [torch.tensor([*starts, 99], dtype=torch.int32), torch.tensor([2], dtype=torch.int32)]
+    actual = run(*(x.to(XLA) for x in (q, pages, *given)))
+    expected = torch.zeros(9, 4, 8)
+    for row, (begin, end, length) in enumerate(zip(starts, starts[1:], lengths, strict=False)):
+        keys = paged(pages[:, :, 0::2], table[row], length, 2) * 2
+        values = paged(pages[:, :, 1::2], table[row], length, 2)
+        expected[begin:end] = causal(q[begin:end], keys, values, scale=0.3, window=window or 99)
+    close(actual, expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", "xla"])
+def test_multi_queries_paged_attention(device: str) -> None:
+    torch.manual_seed(0)
+    q, pages = torch.randn(2, 3, 4, 8), torch.randn(2, 2, 10, 4, 8)
+    table = torch.randperm(10)[:6].reshape(2, 3).to(torch.int32)
+    lengths, queries = torch.tensor([5, 12]), torch.tensor([2, 3])
+    given = [x.to(device) for x in (q, *pages, lengths, table, queries)]
+    actual = ops.multi_queries_paged_attention(*given, 1, 1, True)
+    for row, (length, count) in enumerate([(5, 2), (12, 3)]):
+        keys, values = (paged(x.permute(1, 2, 0, 3), table[row], length, 2) for x in pages)
+        close(actual[row, :count], causal(q[row, :count], keys, values))
+    bent = ops.multi_queries_paged_attention(*given, 1, 1, True, 0.5)
+    assert not torch.equal(bent.cpu(), actual.cpu())
+
+
+@pytest.mark.parametrize("backend", [None, "xla"])
+def test_products_by_groups_with_gradients(backend: str | None) -> None:
+    torch.manual_seed(0)
+    lhs, rhs, sizes = torch.randn(9, 4), torch.randn(3, 4, 5), torch.tensor([2, 0, 5])
+    expected = torch.cat([lhs[:2] @ rhs[0], lhs[2:7] @ rhs[2], torch.zeros(2, 5)])
+    gmm = ops.gmm if backend is None else torch.compile(ops.gmm, backend=backend)
+    x, w = (t.to(XLA).requires_grad_() for t in (lhs, rhs))
+    out = gmm(x, w, sizes.to(XLA))
+    close(out, expected)
+    grad = torch.randn(9, 5)
+    grads = torch.autograd.grad(out, (x, w), grad.to(XLA))
+    for actual, other in zip(grads, custom_kernel.gmm_backward(grad, lhs, rhs, sizes), strict=True):
+        close(actual, other)
+    close(ops.gmm(lhs, rhs.mT, sizes, transpose_rhs=True), expected)
+    close(custom_kernel.tgmm(lhs.t(), grad, sizes)[2], lhs[2:7].t() @ grad[2:7])
+    offset = torch.tensor(2, device=XLA)
+    close(ops.gmm(x, w[2:], sizes.to(XLA), group_offset=offset)[2:7], expected[2:7])
+
+
+def test_products_with_int8() -> None:
+    x, w, scale = torch.randn(2, 4), torch.randint(-8, 8, (3, 4), dtype=torch.int8), torch.rand(3)
+    close(ops.quantized_matmul_int8(x.to(XLA), w.to(XLA), scale.to(XLA)), (x @ w.float().T) * scale)
+    rounded = ops.quantized_matmul_int8(x, w, scale, quantize_activation=True)
+    torch.testing.assert_close(rounded, (x @ w.float().T) * scale, rtol=0.05, atol=0.1)
+    with pytest.raises(ValueError, match="no zero_point"):
+        ops.quantized_matmul_int8(x, w, scale, zero_point=scale)

@@ -24,6 +24,26 @@ OPS = {
     "float? attn_logits_soft_cap=None) -> Tensor": (
         "torch_xla.experimental.custom_kernel:paged_attention"
     ),
+    "multi_queries_paged_attention(Tensor q, Tensor k_pages, Tensor v_pages, Tensor lengths, "
+    "Tensor page_indices, Tensor effective_q_lens, int num_kv_pages_per_compute_block, "
+    "int num_queries_per_compute_block, bool use_kernel, float? attn_logits_soft_cap=None) -> "
+    "Tensor": "torch_xla.experimental.custom_kernel:multi_queries_paged_attention",
+    "ragged_paged_attention(Tensor q, Tensor kv_pages, Tensor kv_lens, Tensor page_indices, "
+    "Tensor cu_q_lens, Tensor num_seqs, float sm_scale=1, int? sliding_window=None, "
+    "float? soft_cap=None, float? mask_value=None, float? k_scale=None, float? v_scale=None, "
+    "bool use_kernel=True, int? num_kv_pages_per_block=None, int? num_queries_per_block=None, "
+    "int? vmem_limit_bytes=None) -> Tensor": (
+        "torch_xla.experimental.custom_kernel:ragged_paged_attention"
+    ),
+    "gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, int[]? tiling=None, "
+    "Tensor? group_offset=None, bool transpose_rhs=False) -> Tensor": (
+        "torch_xla.experimental.custom_kernel:gmm"
+    ),
+    "quantized_matmul_int8(Tensor x, Tensor w, Tensor scalar, Tensor? zero_point=None, "
+    "Tensor? quant_block_size=None, bool quantize_activation=False, int? batch_block_size=None, "
+    "int? out_block_size=None, int? in_block_size=None) -> Tensor": (
+        "torch_xla.experimental.custom_kernel:quantized_matmul_int8"
+    ),
     "quantized_matmul(Tensor x, Tensor w, Tensor scale, Tensor? zero_point=None, "
     "int? block_size=-1, bool? int4_weight=False, bool? quantize_activation=False) -> Tensor": (
         "torch_xla.experimental.xla_quantized_matmul:quantized_matmul"

@@ -15,6 +15,14 @@ import torch
 from xla_dynamo.errors import NotAvailable
 
 from ..core import xla_builder
+from ._grouped_matmul import gmm as gmm
+from ._grouped_matmul import gmm_backward as gmm_backward
+from ._grouped_matmul import tgmm as tgmm
+from ._paged_attention import multi_queries_paged_attention as multi_queries_paged_attention
+from ._paged_attention import paged_attention as paged_attention
+from ._paged_attention import ragged_paged_attention as ragged_paged_attention
+from ._paged_attention import softmax
+from .xla_quantized_matmul import quantized_matmul_int8 as quantized_matmul_int8
 
 
 def flash_attention(
@@ -58,34 +66,6 @@ class FlashAttention:
         """flash_attention, with arguments by position."""
         names = ("q_segment_ids", "kv_segment_ids", "sm_scale", "ab", "partition_spec", "mesh")
         return flash_attention(q, k, v, causal, **dict(zip(names, rest, strict=False)))
-
-
-def paged_attention(
-    q: torch.Tensor,
-    k_pages: torch.Tensor,
-    v_pages: torch.Tensor,
-    lengths: torch.Tensor,
-    page_indices: torch.Tensor,
-    pages_per_compute_block: int,
-    megacore_mode: str | None = None,
-    attn_logits_soft_cap: float | None = None,
-) -> torch.Tensor:
-    """Attention of one query for each sequence over keys and values kept in pages.
-
-    q: (batch, heads, width); pages: (kv heads, pages, page size, width); page_indices: (batch, n),
-    the pages of each sequence in order; lengths: (batch,). Scores are not scaled.
-    """
-    heads = q.shape[1]
-
-    def gather(pages: torch.Tensor) -> torch.Tensor:
-        rows = pages[:, page_indices.long()].flatten(2, 3).transpose(0, 1)
-        return rows.repeat_interleave(heads // pages.shape[0], 1)
-
-    keys, values = gather(k_pages), gather(v_pages)
-    inside = torch.arange(keys.shape[2], device=q.device) < lengths[:, None]
-    scores = torch.einsum("bhd,bhld->bhl", q, keys)
-    weights = softmax(scores, inside[:, None], attn_logits_soft_cap)
-    return torch.einsum("bhl,bhld->bhd", weights, values)
 
 
 @dataclass
@@ -150,12 +130,6 @@ def _allowed(
     if settings.attentiontype_local_sliding and settings.slide_window_size is not None:
         allowed = allowed & (distance < settings.slide_window_size)
     return allowed
-
-
-def softmax(scores: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> torch.Tensor:
-    """Attention weights where `allowed`; with `cap`, scores are first bent into (-cap, cap)."""
-    scores = scores if cap is None else cap * torch.tanh(scores / cap)
-    return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
 
 
 def repeat_with_fixed_output_size(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -34,6 +36,25 @@ def quantized_matmul(
     blocks = x.unflatten(-1, (-1, block_size))
     out = torch.einsum("scn,...sc,sn->...n", w.to(x.dtype), blocks, scaler)
     return out if zero_point is None else out - blocks.sum(-1) @ zero_point
+
+
+def quantized_matmul_int8(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    scalar: torch.Tensor,
+    zero_point: torch.Tensor | None = None,
+    quant_block_size: torch.Tensor | None = None,
+    quantize_activation: bool = False,
+    **block_sizes: Any,
+) -> torch.Tensor:
+    """x (rows, inputs) times int8 weights (outputs, inputs), scaled by channel.
+
+    Raises:
+        ValueError: zero points or blocks, which torch_xla's kernel does not have either.
+    """
+    if zero_point is not None or quant_block_size is not None:
+        raise ValueError("quantized_matmul_int8 takes no zero_point and no quant_block_size")
+    return quantized_matmul(x, w, scalar, quantize_activation=quantize_activation).to(x.dtype)
 
 
 def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
