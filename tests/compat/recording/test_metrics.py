@@ -193,6 +193,26 @@ def test_backward_of_a_graph_is_counted_too() -> None:
     assert met.counter_value("UncachedCompile") == data("CompileTime")[0] == len(names)
 
 
+@pytest.mark.parametrize("backend", ["xla", "openxla"])
+def test_what_is_saved_for_backward_needs_no_program(backend: str) -> None:
+    """A weight's transpose, for one: forward and backward are a program each, a step."""
+    first = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    eager, module = copy.deepcopy(first), first.to(XLA)
+    compiled = torch.compile(module, backend=backend)
+    weights = torch.ones(5, 2)
+    on_device = weights.to(XLA)
+    for steps in range(1, 4):
+        eager.zero_grad()
+        module.zero_grad()
+        eager(torch.ones(5, 3)).backward(weights)
+        compiled(torch.ones(5, 3).to(XLA)).backward(on_device)
+        xm.wait_device_ops()
+        assert data("ExecuteTime")[0] == 2 * steps
+    for own, other in zip(module.parameters(), eager.parameters(), strict=True):
+        assert own.grad is not None
+        torch.testing.assert_close(own.grad.cpu(), other.grad)
+
+
 def test_threads_lose_no_counts() -> None:
     def work() -> None:
         for _ in range(2000):

@@ -56,7 +56,18 @@ def _program(module: torch.fx.GraphModule) -> Run:
     target = target_of(chosen, default_platform())
     pipeline.run(Stage.JOINT, module, Context("openxla graph", WayIn.BRIDGE, target))
     names = tuple(node.name for node in fx.placeholders(module.graph))
-    results = len(fx.results(module.graph))
-    info = GraphInfo("openxla graph", "first call", names, frozenset(), results)
+    info = GraphInfo("openxla graph", "first call", names, frozenset(), _visible(module.graph))
     run = make_program(module, info, chosen, WayIn.BRIDGE)
     return lambda *args: run(list(args))
+
+
+def _visible(graph: torch.fx.Graph) -> int:
+    """How many leading results the user sees: the others are saved for backward.
+
+    If one of those were a view of an argument, as a weight's transpose is, a program of its own
+    would copy it before each backward.
+    """
+    results = len(fx.results(graph))
+    described = graph.output_node().meta.get("desc") or ()
+    saved = sum(type(each).__name__.startswith("SavedForBackwards") for each in described)
+    return results - saved if len(described) == results else results
