@@ -54,7 +54,7 @@ class _Points:
     total: Array
 
     def mean(self, images: Array) -> Array:
-        rows = self.regions.rows(images)
+        rows = self.regions.rows(images.astype(dtypes.accumulation(images.dtype)))
 
         def add(i: Array, j: Array, sums: Array) -> Array:
             for pixel, weight in self._taps(i, j):
@@ -63,11 +63,12 @@ class _Points:
             return sums
 
         counts = [axis.count for axis in self.axes]
-        sums = over_bins(counts, add, self.regions.zeros(images.dtype))
+        sums = over_bins(counts, add, self.regions.zeros(rows.dtype))
         return jnp.moveaxis(sums / self.total, -1, 1)
 
     def spread(self, grad: Array) -> Array:
         """The gradient of the images; grad: [K, columns, PH, PW]."""
+        grad = grad.astype(dtypes.accumulation(grad.dtype))
         shares = jnp.moveaxis(grad, 1, -1) / self.total
 
         def add(i: Array, j: Array, rows: Array) -> Array:
@@ -116,8 +117,7 @@ def _points(
 def roi_align(
     x: Array, rois: Array, scale: float, height: int, width: int, ratio: int, aligned: bool
 ) -> Array:
-    points = _points(rois, scale, (height, width), x.shape, ratio, aligned=aligned)
-    return points.mean(x.astype(dtypes.accumulation(x.dtype)))
+    return _points(rois, scale, (height, width), x.shape, ratio, aligned=aligned).mean(x)
 
 
 @lower("torchvision._roi_align_backward.default")
@@ -131,8 +131,7 @@ def roi_align_backward(
 ) -> Array:
     *shape, ratio, aligned = shape_ratio_aligned
     bins = height, width
-    points = _points(rois, scale, bins, tuple(shape), ratio, aligned=bool(aligned))
-    return points.spread(grad.astype(dtypes.accumulation(grad.dtype)))
+    return _points(rois, scale, bins, tuple(shape), ratio, aligned=bool(aligned)).spread(grad)
 
 
 @lower("torchvision.ps_roi_align.default")
@@ -140,7 +139,7 @@ def ps_roi_align(
     x: Array, rois: Array, scale: float, height: int, width: int, ratio: int
 ) -> tuple[Array, Array]:
     points = _points(rois, scale, (height, width), x.shape, ratio, has_channels=True)
-    return points.mean(x.astype(dtypes.accumulation(x.dtype))), points.regions.channels()
+    return points.mean(x), points.regions.channels()
 
 
 @lower("torchvision._ps_roi_align_backward.default")
@@ -154,5 +153,4 @@ def ps_roi_align_backward(
     ratio: int,
     *shape: int,
 ) -> Array:
-    points = _points(rois, scale, (height, width), shape, ratio, has_channels=True)
-    return points.spread(grad.astype(dtypes.accumulation(grad.dtype)))
+    return _points(rois, scale, (height, width), shape, ratio, has_channels=True).spread(grad)
