@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tests.codegen import make_quick
 
-from .files import ENVIRONMENT, OF_FILES, Request, files_of
+from .files import ENVIRONMENT, OF_FILES, SECONDS, TOO_LONG, Request, files_of
 from .record import merge
 
 _ROOT = Path(__file__).parents[2]
@@ -45,7 +45,8 @@ def main() -> None:
     out: Path = options.out.resolve()
     out.touch()
     for name in files:
-        run_file(Request(str(checkout), name, str(out), options.timeout), start)
+        seconds = max(options.timeout, SECONDS.get(name, 0))
+        run_file(Request(str(checkout), name, str(out), seconds), start)
         of_file = [r["outcome"] for r in _rows(out) if r["file"] == name and r["test"]]
         print(f"{name}: {dict(collections.Counter(of_file))}", flush=True)
 
@@ -63,9 +64,15 @@ def run_file(request: Request, start: Callable[[Request], int]) -> None:
         told = {row["test"] for row in after if row["file"] == name and "outcome" in row}
         begun = [row for row in after if "outcome" not in row and row["test"] not in told]
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        crash = {"outcome": "crash", "says": f"the process ended: {how}"}
         added = [ended]
-        if begun:
-            added = [begun[-1] | {"outcome": "crash", "says": f"the process ended: {how}"}]
+        if begun and code == TOO_LONG:
+            says = f"takes longer than {request.seconds:.0f} s"
+            added = [begun[-1] | {"outcome": "too long", "says": says}]
+        elif begun:
+            added = [begun[-1] | crash]
+        elif code < 0 and len(after) > len(rows):  # every test has ended
+            added = [{"file": name, "test": "(exit)"} | crash, ended]
         elif len(after) == len(rows) and code:
             error = {"file": name, "test": "(file)", "outcome": "error", "says": f"pytest: {how}"}
             added = [error, ended]
@@ -104,7 +111,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("checkout", type=Path, help="a checkout of pytorch/xla, such as v2.9.0")
     parser.add_argument("--only", default="", help="files that match this regular expression")
     parser.add_argument("--out", type=Path, default=Path("torch_xla_suite.jsonl"))
-    parser.add_argument("--timeout", type=float, default=120, help="seconds a test may take")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take")
     parser.add_argument("--merge", type=Path, help="a run's file, to be put into the record")
     return parser.parse_args()
 

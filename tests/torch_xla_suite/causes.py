@@ -22,7 +22,7 @@ CAUSES = {
     "choice of a platform": "the test replaces what torch_xla asks, or wants no platform at all",
     "newer PyTorch": "PyTorch no longer has what the test imports or relies on",
     "pytest": "a function that is no test, taken for one by its name",
-    "time": "takes longer than the limit of the run, on two cores shared with others",
+    "time": "takes longer than its limit, on two cores shared with others",
     "package that is not installed": "the test imports it",
     "dynamic sizes": "sizes that stay unknown in a StableHLO program",
     "after another": "a test before it in its file failed, and left its process group",
@@ -31,7 +31,7 @@ CAUSES = {
 # The first that `file::test: what it says` matches counts; others are written into the record.
 _WORDS = {
     "sparse": ["sparse_coo"],
-    "time": ["process ended: exit code 1"],
+    "time": ["takes longer than"],
     "package that is not installed": ["No module named '(?!torch_xla)", r"load custom C\+\+ ops"],
     "dynamic sizes": ["_xla_mark_dynamic", "unbounded_dynamism"],
     "TPU only": ["_internal_tpu", "_runtime_tpu", r"_tpu\.py", "TpuPlugin", "is a TPU kernel"],

@@ -40,6 +40,9 @@ ENVIRONMENT = {
     "PYTORCH_TEST_WITH_SLOW": "1",
     "XLA_DYNAMO_CACHE_DIR": "0",
 }
+# Tests that take longer than others may: 14 TFLOP of matrix products.
+SECONDS = {"spmd/test_train_spmd_linear_model.py": 1200.0}
+TOO_LONG = 1  # the exit code of a process whose test took longer: faulthandler's
 _HLO_DEBUG = {"XLA_IR_DEBUG": "1", "XLA_HLO_DEBUG": "1"}
 _SAVE = {"XLA_SAVE_TENSORS_FILE": "save.txt", "XLA_SAVE_TENSORS_FMT": "text"}
 _SAVE_HLO = _SAVE | {"XLA_SAVE_TENSORS_FMT": "hlo"}

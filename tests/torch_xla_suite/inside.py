@@ -83,7 +83,7 @@ class _Writer:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._parts = []
         self._write(_name(nodeid))
-        faulthandler.dump_traceback_later(self._seconds, exit=True)
+        faulthandler.dump_traceback_later(self._seconds, exit=True)  # with the code TOO_LONG
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         outcome = "error" if report.failed and report.when != "call" else report.outcome

@@ -18,15 +18,16 @@ from .causes import CAUSES, cause_of
 
 PATH = Path(__file__).with_name("record.toml")
 PAGE = Path(__file__).parents[2] / "docs" / "torch_xla_suite.md"
-_COUNTED = ("passed", "skipped", "failed", "error", "crash")
+_COUNTED = ("passed", "skipped", "failed", "error", "crash", "too long")
 _HEAD = """\
 # What torch_xla's own tests give here
 
 The test files of torch_xla 2.9 that need one device, run on this project with the CPU, each in a
 process of its own. [CONTRIBUTING.md](../CONTRIBUTING.md#torch_xlas-tests) has the command, which
 writes this page. Skipped are those that skip themselves here, most for want of a TPU or of several
-devices. A crash is a test that ends the process, or takes longer than its limit. No torch_xla runs
-beside it: what its own run gives is what its authors expect, that all of them pass.
+devices. A crash is a test that ends the process, or the process itself where it ends badly behind
+its last test; "too long" takes longer than its limit. No torch_xla runs beside it: what its own run
+gives is what its authors expect, that all of them pass.
 `tests/torch_xla_suite/record.toml` has each test that does not pass, with what it says.
 """
 

@@ -94,6 +94,34 @@ def test_a_file_that_cannot_be_run_is_one_error(tmp_path: Path) -> None:
     assert [row["says"] for row in _rows(request)] == ["pytest: SIGSEGV", ""]
 
 
+@pytest.mark.parametrize(
+    ("code", "begins", "outcomes"),
+    [
+        (1, True, ["too long: takes longer than 100 s"]),
+        (-6, True, ["crash: the process ended: SIGABRT"]),
+        (-6, False, ["passed: ", "crash: the process ended: SIGABRT"]),
+        (1, False, ["passed: "]),  # pytest: another one failed
+    ],
+)
+def test_a_process_that_ends_badly_is_no_failure_of_a_test(
+    tmp_path: Path, code: int, begins: bool, outcomes: list[str]
+) -> None:
+    request = _checkout(tmp_path)
+    codes = iter([code, 0])
+
+    def start(request: Request) -> int:
+        row = {"file": request.file, "test": "A.b"}
+        ends = {} if begins else {"outcome": "passed", "says": ""}
+        ended = next(codes)
+        if ended:
+            Path(request.out).write_text(json.dumps(row | ends) + "\n")
+        return ended
+
+    run_file(request, start)
+    rows = _rows(request)
+    assert [f"{row['outcome']}: {row['says']}" for row in rows if row["test"]] == outcomes
+
+
 def test_a_folder_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no test files of torch_xla"):
         files_of(tmp_path)
