@@ -7,6 +7,8 @@ numbers, strings) are constants of the program. The module's results are the pro
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
@@ -15,7 +17,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend import options, pipeline
 from xla_dynamo.backend.decompositions.table import traced_decompositions
 from xla_dynamo.backend.graph import edit, fx
-from xla_dynamo.backend.lowering import unsupported
+from xla_dynamo.backend.lowering import custom_calls, registry, unsupported
 from xla_dynamo.backend.lowering.lower import Lowered
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime.platforms import default_platform
@@ -38,10 +40,13 @@ def decomposed(exported: ExportedProgram) -> ExportedProgram:
     return exported.run_decompositions(dict(traced_decompositions()))
 
 
-def lower_decomposed(program: ExportedProgram, *, writes: bool = True) -> tuple[Lowered, bool]:
+def lower_decomposed(
+    program: ExportedProgram, *, writes: bool = True, calls: Collection[str] = ()
+) -> tuple[Lowered, bool]:
     """The StableHLO module of a `decomposed` program, and whether it takes a PRNG key.
 
     writes: whether what the program writes to buffers and inputs is among the results.
+    calls: namespaces of ops that become custom calls if they have no lowering.
 
     Raises:
         UnsupportedOp: an op cannot be lowered, or its shape depends on data.
@@ -53,14 +58,15 @@ def lower_decomposed(program: ExportedProgram, *, writes: bool = True) -> tuple[
     if not writes:
         _drop_writes(graph, program)
     context = Context("exported program", WayIn.EXPORT, target)
-    pipeline.run(Stage.JOINT, graph, context)
-    pipeline.run(Stage.ATEN, graph, context)
-    dynamic = filter(unsupported.is_data_dependent, graph.nodes)
-    unsupported.refuse(dict.fromkeys(dynamic, unsupported.DATA_DEPENDENT))
-    pipeline.run(Stage.STATIC, graph, context)
-    unsupported.refuse(context.lifted.unsupported)
-    _keep_tensors(graph)
-    return lower(graph, context), context.lifted.keys > 0
+    with registry.with_rules(custom_calls.rules_of(graph, calls)):
+        pipeline.run(Stage.JOINT, graph, context)
+        pipeline.run(Stage.ATEN, graph, context)
+        dynamic = filter(unsupported.is_data_dependent, graph.nodes)
+        unsupported.refuse(dict.fromkeys(dynamic, unsupported.DATA_DEPENDENT))
+        pipeline.run(Stage.STATIC, graph, context)
+        unsupported.refuse(context.lifted.unsupported)
+        _keep_tensors(graph)
+        return lower(graph, context), context.lifted.keys > 0
 
 
 def _drop_writes(graph: Graph, program: ExportedProgram) -> None:

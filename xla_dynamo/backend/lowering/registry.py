@@ -19,10 +19,11 @@ that is `PerPlatform`, and the form is a second function, `@function.on("cpu")`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import torch
@@ -129,6 +130,7 @@ class Rule:
 
 
 RULES: dict[Any, Rule] = {}  # by op, or by the name of an op that PyTorch defines later
+_more: ContextVar[Mapping[Any, Rule]] = ContextVar("more", default=MappingProxyType({}))
 
 
 def draws(op: Any) -> bool:
@@ -139,7 +141,17 @@ def draws(op: Any) -> bool:
 
 def rule_of(op: Any) -> Rule | None:
     """The rule of an OpOverload, if it has one."""
-    return RULES.get(op) or RULES.get(str(op))
+    return RULES.get(op) or RULES.get(str(op)) or _more.get().get(op)
+
+
+@contextmanager
+def with_rules(more: Mapping[Any, Rule]) -> Iterator[None]:
+    """Within, there are these rules too, for ops that have none."""
+    token = _more.set(more)
+    try:
+        yield
+    finally:
+        _more.reset(token)
 
 
 def lower(*ops: Any, random: bool = False) -> Callable[[Function], Function]:

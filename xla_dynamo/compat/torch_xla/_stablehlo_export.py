@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,8 +36,13 @@ else:
 METHOD = "forward"
 
 
-def bundle_of(model: ExportedProgram, *, text: bool, weights: bool) -> StableHLOModelBundle:
-    """Lower an exported program; text, weights: whether the bundle has them.
+def bundle_of(
+    model: ExportedProgram, *, text: bool, weights: bool, calls: Collection[str]
+) -> StableHLOModelBundle:
+    """Lower an exported program.
+
+    text, weights: whether the bundle has them.
+    calls: namespaces of ops that become custom calls if they have no lowering.
 
     Raises:
         UnsupportedOp: an op has no lowering.
@@ -45,7 +50,7 @@ def bundle_of(model: ExportedProgram, *, text: bool, weights: bool) -> StableHLO
     """
     program = exported.decomposed(model)
     results = _results(program)
-    lowered, random = exported.lower_decomposed(program, writes=False)
+    lowered, random = exported.lower_decomposed(program, writes=False, calls=calls)
     _warn_of_writes(program)
     function = StableHLOFunc(
         _meta(program, results, random),

@@ -48,8 +48,9 @@ class StableHLOExportOptions:
     include_human_readable_text: whether the program has text, and writes it.
     save_weights: whether `save` writes the weights; export_weights: whether the program has them.
         Without them it can be read, and not be called.
-    The others change nothing: an exported program has its arguments, constants are inlined, and
-    custom ops are lowered by rules.
+    custom_ops_allowed_in_graph: namespaces of ops that stay calls by name in the program, for who
+        runs it, where no rule lowers them.
+    The others change nothing: an exported program has its arguments, and constants are inlined.
     """
 
     include_human_readable_text: bool = True
@@ -206,10 +207,13 @@ def exported_program_to_stablehlo(
         TypeError: a result is neither a tensor nor None.
     """
     options = options or StableHLOExportOptions()
-    text, weights = options.include_human_readable_text, options.export_weights
-    return StableHLOGraphModule(
-        _stablehlo_export.bundle_of(exported_model, text=text, weights=weights)
+    bundle = _stablehlo_export.bundle_of(
+        exported_model,
+        text=options.include_human_readable_text,
+        weights=options.export_weights,
+        calls=options.custom_ops_allowed_in_graph,
     )
+    return StableHLOGraphModule(bundle)
 
 
 def save_as_stablehlo(
