@@ -105,9 +105,9 @@ def test_names_of_old_releases(old: str, new: str) -> None:
 
 def test_transfers_are_measured_in_bytes_and_time() -> None:
     x = torch.ones(10, dtype=torch.float64).to(XLA)
-    assert data("InboundData")[:2] == (1, 80.0)
-    assert x.cpu().sum() == 10
     assert data("OutboundData")[:2] == (1, 80.0)
+    assert x.cpu().sum() == 10
+    assert data("InboundData")[:2] == (1, 80.0)
     total, accumulated, samples = data("TransferFromDeviceTime")
     assert total == 1
     assert samples[0][1] == accumulated > 0

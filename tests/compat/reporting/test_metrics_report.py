@@ -28,7 +28,7 @@ def test_the_text_of_the_report() -> None:
     rates = rf"  ValueRate: {_TIME} / second\n  Rate: [0-9.e+]+ / second\n"
     points = "; ".join(rf"{p}%={_TIME}" for p in (1, 5, 10, 20, 50, 80, 90, 95, 99))
     assert re.search(time_of + rates + rf"  Percentiles: {points}\n", report)
-    assert "Metric: InboundData\n  TotalSamples: 3\n  Accumulator: 192.00B\n" in report
+    assert "Metric: OutboundData\n  TotalSamples: 3\n  Accumulator: 192.00B\n" in report
     assert "Counter: MarkStep\n  Value: 3\n" in report
     assert "Counter: MarkStep\n  Value: 3\n" in torch_xla._XLAC._xla_metrics_report()
 
@@ -38,7 +38,7 @@ def test_the_order_of_the_report() -> None:
         torch.linalg.lstsq(step(), step())
     lines = [line for line in met.metrics_report().splitlines() if line[0] in "MC"]
     expected = ["Metric: TensorsGraphSize", "Counter: ExecuteComputation", "Counter: xla::relu"]
-    expected += ["Metric: ExecuteTime", "Metric: InboundData", "Counter: MarkStep"]
+    expected += ["Metric: ExecuteTime", "Metric: OutboundData", "Counter: MarkStep"]
     expected += ["Counter: aten::linalg_lstsq"]
     assert [line for line in lines if line in expected] == expected
     assert lines[-1] == "Counter: aten::linalg_lstsq"
@@ -66,11 +66,11 @@ def test_the_short_report() -> None:
     assert "Counter: MarkStep" in short
     assert "Metric: TransferToDeviceTime" in short
     assert "xla::relu" not in short
-    assert "InboundData" not in short
-    chosen = met.short_metrics_report(counter_names=["xla::relu"], metric_names=["InboundData"])
+    assert "OutboundData" not in short
+    chosen = met.short_metrics_report(counter_names=["xla::relu"], metric_names=["OutboundData"])
     assert re.findall(r"(?:Counter|Metric): (\S+)", chosen) == [
         "xla::relu",
-        "InboundData",
+        "OutboundData",
         "aten::linalg_lstsq",
     ]
 
@@ -80,8 +80,8 @@ def test_the_report_is_parsed_by_torch_xla_s_own_patterns() -> None:
         step().cpu()
     parsed = mcu.parse_metrics_report(met.metrics_report())
     assert parsed["MarkStep__Value"] == 3
-    assert parsed["InboundData__TotalSamples"] == 3
-    assert parsed["InboundData__Accumulator_mb"] == pytest.approx(192e-6)
+    assert parsed["OutboundData__TotalSamples"] == 3
+    assert parsed["OutboundData__Accumulator_mb"] == pytest.approx(192e-6)
     total = data("TransferToDeviceTime")[1]
     assert parsed["TransferToDeviceTime__Accumulator_sec"] == pytest.approx(total * 1e-9, abs=2e-9)
 

@@ -89,7 +89,7 @@ def uploaded(nanoseconds: int, size: int) -> None:
     now = time.time()
     with lock:
         _add("TransferToDeviceTime", now, nanoseconds)
-        _add("InboundData", now, size)
+        _add("OutboundData", now, size)
         counters["CreateXlaTensor"] += 1
         counters["CreateDataHandles"] += 1
         counters["xla::_copy_from"] += 1
@@ -100,7 +100,7 @@ def downloaded(nanoseconds: int, size: int) -> None:
     now = time.time()
     with lock:
         _add("TransferFromDeviceTime", now, nanoseconds)
-        _add("OutboundData", now, size)
+        _add("InboundData", now, size)
         counters["xla::_to_cpu"] += 1
 
 
