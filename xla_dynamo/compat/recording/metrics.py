@@ -115,7 +115,7 @@ def launched(state: State, values: int, arguments: int, results: int) -> None:
     """A trace that ends at `state` was launched: numbers of its values, arguments and results."""
     with lock:
         launches[state] = launches.get(state, 0) + 1
-        counters["ExecuteComputation"] += 1
+        counters[_execution()] += 1
         counters["CreateXlaTensor"] += values
         counters["CreateDataHandles"] += results
     sample("TensorsGraphSize", values + arguments)
@@ -135,7 +135,16 @@ def watch(device: int, start: int, result: Any, program: int, name: str = "Execu
 
 def of_trace(name: str) -> str:
     """What torch_xla calls a time, CompileTime or ExecuteTime, that a trace of now takes."""
-    return f"EagerOp{name}" if policy.each_op else name
+    return f"EagerOp{name}" if policy.each_op else of_graph(name)
+
+
+def of_graph(name: str) -> str:
+    """The same of a graph of torch.compile."""
+    return "ExecuteReplicatedTime" if name == "ExecuteTime" and environment.in_spmd() else name
+
+
+def _execution() -> str:
+    return "ExecuteReplicated" if environment.in_spmd() else "ExecuteComputation"
 
 
 def graph_enters(inputs: int, pending: bool) -> None:
@@ -151,11 +160,11 @@ def graph_launched(device: int, results: Sequence[Any], program: int) -> None:
     """Graph `program` of torch.compile was launched by this thread; `results` are its arrays."""
     sample("RunCachedGraphOutputData", len(results))
     with lock:
-        counters["ExecuteComputation"] += 1
+        counters[_execution()] += 1
         counters["CreateDataHandles"] += len(results)
     if results:
         result = min(results[0], results[-1], key=lambda array: array.size)
-        watch(device, _thread.start, result, program)
+        watch(device, _thread.start, result, program, of_graph("ExecuteTime"))
 
 
 @optional(None)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from xla_dynamo.compat.recording import devices, pending
+from xla_dynamo.compat.values import environment
 from xla_dynamo.config import config
 from xla_dynamo.errors import NotAvailable
 
@@ -121,9 +122,7 @@ def use_spmd(auto: bool | None = False) -> None:
         os.environ["XLA_AUTO_SPMD"] = "1"
 
 
-def is_spmd() -> bool:
-    """Whether SPMD mode is on."""
-    return os.environ.get("XLA_USE_SPMD", "").lower() in ("1", "true", "yes", "on")
+is_spmd = environment.in_spmd
 
 
 def get_master_ip() -> str:

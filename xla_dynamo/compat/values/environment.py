@@ -66,6 +66,11 @@ def use() -> None:
         function()
 
 
+def in_spmd() -> bool:
+    """Whether SPMD mode is on, by xr.use_spmd() or the user: it may begin and end at any time."""
+    return os.environ.get("XLA_USE_SPMD", "").lower() in ("1", "true", "yes", "on")
+
+
 @optional(None)
 def warn_of_late() -> None:
     """Say once of each variable that it was changed too late."""

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch_xla
+import torch_xla.debug.metrics as met
 import torch_xla.distributed.spmd as xs
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch_xla import _XLAC
+from torch_xla import runtime as xr
 
 from xla_dynamo.errors import NotAvailable
 
@@ -154,3 +156,21 @@ def test_marks_in_a_compiled_function() -> None:
     marked = xs.mark_sharding(torch.ones(2, 2, device=XLA), MESH, (None, None))
     layer = torch.compile(nn.Linear(2, 2).to(XLA), backend="openxla")
     assert layer(marked).shape == (2, 2)
+
+
+def test_the_metrics_call_launches_replicated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_USE_SPMD", "1")
+    assert xr.is_spmd()
+    x = torch.ones(2, 2, device=XLA)
+    torch_xla.sync()
+    met.clear_all()
+    compiled = torch.compile(torch.sin, backend="openxla")
+    compiled(x + 1)
+    torch_xla.sync(wait=True)
+    assert met.metric_data("ExecuteReplicatedTime")[0] == 2
+    assert met.counter_value("ExecuteReplicated") == 2
+    assert met.counter_value("ExecuteComputation") is None
+    assert met.metric_data("ExecuteTime") is None
+    monkeypatch.setenv("XLA_USE_SPMD", "")
+    (x + 2).cpu()
+    assert met.counter_value("ExecuteComputation") == 1
