@@ -50,7 +50,6 @@ _ALIASES = {
     "torch_xla.experimental.distributed_checkpoint.planners": _CHECKPOINT,
     "torch_xla.experimental.distributed_checkpoint.util": _CHECKPOINT,
     "torch_xla.debug.metrics_saver": "torch_xla.debug.graph_saver",
-    "torch_xla.distributed.spmd.debugging": "torch_xla.distributed.spmd.xla_sharded_tensor",
     "torch_xla.experimental.assume_pure": "torch_xla.experimental._hints",
     "torch_xla.experimental.eager": "torch_xla.experimental",
     "torch_xla.experimental.fori_loop": "torch_xla.experimental._loops",

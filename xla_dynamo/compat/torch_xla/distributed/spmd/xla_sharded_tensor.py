@@ -1,7 +1,4 @@
-"""Tensors sharded over devices; over one device, a tensor is its own only shard.
-
-Also torch_xla.distributed.spmd.debugging.
-"""
+"""Tensors sharded over devices; over one device, a tensor is its own only shard."""
 
 from __future__ import annotations
 
@@ -203,14 +200,3 @@ class XLAShardedTensor(DTensor):
 
     def __format__(self, spec: str) -> str:
         return format(self.global_tensor, spec) if spec else repr(self)
-
-
-def visualize_tensor_sharding(t: torch.Tensor, **kwargs: Any) -> str:
-    """Print and give the device of a tensor."""
-    return visualize_sharding(f"{devices.real(t.device)}: {list(t.shape)}")
-
-
-def visualize_sharding(sharding: str, **kwargs: Any) -> str:
-    """Print and give a sharding."""
-    print(sharding)
-    return sharding
