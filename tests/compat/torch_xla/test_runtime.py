@@ -336,6 +336,9 @@ def test_checkpoint_manager_keeps_the_last(tmp_path):
     assert manager.all_steps() == [4, 6]
     manager.restore(4, {"w": weight})
     assert weight.tolist() == [5, 5]
+    # The first to go is the one that was written first, not that of the lowest step.
+    assert manager.save(2, {"w": weight})
+    assert manager.all_steps() == [2, 6]
 
 
 def test_jax_functions_take_tensors_of_the_device():

@@ -100,6 +100,12 @@ _xla_get_num_processes = process_count
 _xla_get_replication_devices_count = _xla_get_process_index = process_index
 
 
+def _ensure_xla_coordinator_initialized(
+    global_rank: int, world_size: int, master_addr: str, master_port: str = ""
+) -> None:
+    """Nothing: one process has nobody to coordinate."""
+
+
 def _init_computation_client() -> None:
     devices.client_device(0)
 
@@ -117,6 +123,10 @@ _init_xla_lazy_backend = _prepare_to_exit
 
 def _get_git_revs() -> dict[str, str]:
     return {"xla": __version__, "torch": str(__torch_gitrev__)}
+
+
+def _get_xla_tensor_dimension_size(tensor: torch.Tensor, dim: int) -> int:
+    return tensor.shape[dim]
 
 
 # The barrier, transfers. Arguments have torch_xla's names; `devices` are those of one replica.

@@ -27,7 +27,7 @@ class CheckpointManager:
     Args:
         path: a local folder.
         save_interval: steps between checkpoints.
-        max_to_keep: how many are kept; 0: all.
+        max_to_keep: how many are kept, those that were written last; 0: all.
         chkpt_on_preemption: whether SIGTERM asks for a checkpoint at the next step.
     """
 
@@ -78,9 +78,9 @@ class CheckpointManager:
         folder.mkdir(parents=True, exist_ok=True)
         torch.save(state_dict, folder / (_FILE + ".partial"))
         os.replace(folder / (_FILE + ".partial"), folder / _FILE)
-        steps = self.all_steps()
-        for old in steps[: len(steps) - self.max_to_keep] if self.max_to_keep else []:
-            shutil.rmtree(Path(self.base_path, str(old)))
+        files = sorted(self._files(), key=lambda file: file.stat().st_mtime_ns)
+        for old in files[: max(len(files) - self.max_to_keep, 0)] if self.max_to_keep else []:
+            shutil.rmtree(old.parent)
 
     def restore(self, step: int, state_dict: dict[str, Any]) -> None:
         """Load the checkpoint of a step into the tensors of `state_dict`.
@@ -101,8 +101,11 @@ class CheckpointManager:
 
     def all_steps(self) -> list[int]:
         """The steps that have a checkpoint, in order."""
+        return sorted(int(file.parent.name) for file in self._files())
+
+    def _files(self) -> list[Path]:
         found = Path(self.base_path).glob(f"*/{_FILE}")
-        return sorted(int(file.parent.name) for file in found if file.parent.name.isdecimal())
+        return [file for file in found if file.parent.name.isdecimal()]
 
     def join(self) -> None:
         """Return when all files are written; raises what writing raised."""
