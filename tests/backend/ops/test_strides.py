@@ -76,6 +76,7 @@ CASES: dict[Any, list[tuple[Any, ...]]] = {
     ops.nonzero_padded: [(INTEGERS,)],
     ops.pack_rows: [(IMAGES, torch.tensor([2, 1, 0]), 3)],
     ops.pad_rows: [(MATRIX, torch.tensor([3, 1]), 3, 0.5)],
+    ops.repad_rows: [(IMAGES, torch.tensor([2, 1, 0]), 3, 0.5)],
     ops.masked_select_padded: [(MATRIX, INTEGERS > 1)],
     ops.index_padded: [(MATRIX, INTEGERS[0] > 0, 1), (IMAGES, rand(5) > 0.5, 2)],
     ops.unique_padded: [(INTEGERS, None, False), (INTEGERS, 0, False), (INTEGERS, 1, True)],

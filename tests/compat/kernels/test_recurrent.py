@@ -106,6 +106,67 @@ def test_packed_batches_of_many_lengths_are_one_program(name: str, is_sorted: bo
         assert_alike(actual, expected)
 
 
+class Tagger(nn.Module):
+    """A model as tutorials write it: what it packs, it pads again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4, dtype=DOUBLE)
+        self.layer = nn.GRU(4, 3, bidirectional=True, dtype=DOUBLE)
+        self.last = nn.Linear(6, 2, dtype=DOUBLE)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(self.first(x).tanh(), lengths, enforce_sorted=False)
+        out, finals = self.layer(packed)
+        padded, _ = pad_packed_sequence(out, total_length=x.shape[0])
+        return self.last(padded).square().mean() + finals.mean()
+
+
+def test_torch_compile_leaves_packed_batches_to_the_device() -> None:
+    """Dynamo breaks the graph, and its frames keep the rows: of no number that a program has."""
+    torch.manual_seed(0)
+    module = Tagger()
+    on_device = copy.deepcopy(module).to(XLA)
+    compiled = torch.compile(on_device, backend="xla")
+    compiles = []
+    for number in range(6):
+        x, lengths = (
+            torch.randn(8, 3, 4, dtype=DOUBLE),
+            torch.tensor([5 + number % 4, 2, number + 1]),
+        )
+        with counting() as counts:
+            module.zero_grad()
+            on_device.zero_grad()
+            loss, expected = compiled(x.to(XLA), lengths), module(x, lengths)
+            loss.backward()
+            expected.backward()
+            xm.mark_step()
+        compiles.append(counts.compiles)
+        assert_alike([loss.detach()], [expected.detach()])
+        grads = [[p.grad for p in each.parameters()] for each in (on_device, module)]
+        assert_alike(*grads)  # type: ignore[arg-type]
+    assert compiles[2:] == [0, 0, 0, 0], [r.reason for r in xla_dynamo.compiles()]
+
+
+def test_rows_that_are_kept_or_read_are_in_no_program() -> None:
+    torch.manual_seed(0)
+    module = nn.GRU(4, 3, dtype=DOUBLE)
+    on_device, kept = copy.deepcopy(module).to(XLA), []
+    with torch.no_grad(), counting() as counts:
+        for lengths in ([8, 2, 1], [5, 5, 5], [7, 1, 3]):
+            x, each = torch.randn(8, 3, 4, dtype=DOUBLE), torch.tensor(lengths)
+            packed = pack_padded_sequence(x.to(XLA), each, enforce_sorted=False)
+            out, _ = on_device(packed)
+            xm.mark_step()
+            expected, _ = module(pack_padded_sequence(x, each, enforce_sorted=False))
+            kept.append((packed, out, expected))
+            assert_alike([out.data], [expected.data])
+    assert counts.compiles == 1
+    for packed, out, expected in kept:  # on the device, by an op; and padded after that
+        assert_alike([packed.data.sum() * 0 + out.data.sin()], [expected.data.sin()])
+        assert_alike([pad_packed_sequence(out)[0]], [pad_packed_sequence(expected)[0]])
+
+
 def test_rows_that_are_used_by_themselves() -> None:
     """PackedSequence.data has as many rows as eager's; an embedding of packed tokens."""
     tokens, lengths = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([3, 2])

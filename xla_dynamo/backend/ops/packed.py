@@ -1,7 +1,7 @@
 """Packed sequences: the rows that count of a padded [time, batch, ...] tensor, time by time.
 
 How many rows each sequence has is data, so that a program serves all batches of a size;
-lowering/rules/packed.py lowers both ops. Each is the gradient of the other.
+lowering/rules/packed.py lowers pack_rows and pad_rows. Each is the gradient of the other.
 """
 
 from __future__ import annotations
@@ -39,6 +39,24 @@ def pad_rows(rows: Tensor, lengths: Tensor, steps: int, value: float) -> Tensor:
     """The [steps, batch, ...] tensor of which pack_rows gives `rows`, and `value` elsewhere."""
     padded = rows.new_full([steps, *lengths.shape, *rows.shape[1:]], value)
     return padded.index_put((_counts(steps, lengths),), rows)
+
+
+def padded_again(x: Tensor, lengths: Tensor, steps: int, value: float) -> Tensor:
+    """What pad_rows gives for the rows that pack_rows gives for `x`, however many there are."""
+    counts = _counts(steps, lengths)
+    missing = [0, 0] * (x.dim() - 1) + [0, max(steps - x.shape[0], 0)]
+    x = torch.constant_pad_nd(x[:steps], missing)
+    counts = counts.view(*counts.shape, *[1] * (x.dim() - 2))
+    return torch.where(counts, x, x.new_full((), value)).contiguous()
+
+
+@op(
+    "(Tensor x, Tensor lengths, SymInt steps, float value) -> Tensor",
+    fake=lambda x, lengths, steps, _: x.new_empty([steps, *x.shape[1:]]),
+)
+def repad_rows(x: Tensor, lengths: Tensor, steps: int, value: float) -> Tensor:
+    """The lazy device records it for both ops: see compat/execution/packed_rows.py."""
+    return padded_again(x, lengths, steps, value)
 
 
 def _save(ctx: Any, inputs: tuple, output: Tensor) -> None:

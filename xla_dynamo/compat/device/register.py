@@ -23,6 +23,7 @@ from xla_dynamo.compat.execution import (
     factories_like,  # noqa: F401  (fills HANDLERS)
     growing_results,  # noqa: F401  (fills HANDLERS)
     on_host,  # noqa: F401  (sets the policy of traces)
+    packed_rows,  # noqa: F401  (fills HANDLERS)
     predicates,  # noqa: F401  (fills HANDLERS)
     sync,
 )

@@ -19,8 +19,8 @@ from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics
 from xla_dynamo.compat.recording.trace import trace_of
 from xla_dynamo.compat.recording.trace_bounds import policy
-from xla_dynamo.compat.values.op_table import Op, handles
-from xla_dynamo.compat.values.values import Held, Joined, Leaf, Meta, Value, leaf, meta
+from xla_dynamo.compat.values.op_table import Op, handles, op_of
+from xla_dynamo.compat.values.values import Held, Joined, Leaf, Meta, PutOff, Value, leaf, meta
 
 from . import sync
 from .dispatch import record
@@ -41,13 +41,15 @@ def _join(op: Op, args: Any, kwargs: Any) -> Any:
         value = tensors[0].value
         grew = _grew(op, tensors)
         # It is of an earlier step, or the loop has no barriers.
-        put_off = type(value.ref) in (Joined, Held)
+        put_off = isinstance(value.ref, PutOff | Held)
         if value.array is not None or put_off or trace_of(value).follows:
-            stacked = op.func is torch.ops.aten.stack.default
-            made = _put_off(tensors, stacked, grew, *args[1:])
+            made = _put_off(op, tensors, grew, *args[1:])
             if made is not None:
                 return leaf(made)
     return record(op, args, kwargs)
+
+
+_CAT, _STACK = op_of(torch.ops.aten.cat.default), op_of(torch.ops.aten.stack.default)
 
 
 def _grew(op: Op, tensors: Sequence[Any]) -> bool:
@@ -59,12 +61,12 @@ def _grew(op: Op, tensors: Sequence[Any]) -> bool:
     return type(before) is Leaf and id(before.value) == end
 
 
-def _put_off(tensors: Sequence[Any], stacked: bool, list_grew: bool, dim: int = 0) -> Value | None:
+def _put_off(op: Op, tensors: Sequence[Any], list_grew: bool, dim: int = 0) -> Value | None:
     """The result of joining `tensors`, if it keeps growing.
 
     It may be put off in any case: its uses and reads give what the op would have given.
     """
-    grown = tensors[0].value
+    grown, stacked = tensors[0].value, op is _STACK
     if any(type(tensor) is not Leaf or tensor.value.home is not grown.home for tensor in tensors):
         return None
     metas = tuple([tensor.value.meta for tensor in tensors])
@@ -77,12 +79,12 @@ def _put_off(tensors: Sequence[Any], stacked: bool, list_grew: bool, dim: int = 
         if stacked or not _first_grows(metas, dim, result):
             return None
         known = grown.ref
-        if type(known) is Joined and known.dim == dim and not known.stacked:
+        if type(known) is Joined and known.op is op and known.rest == (dim,):
             parts = (*known.parts, *parts[1:])
         parts = _few(parts, dim)
     metrics.count("xla::stack" if stacked else "xla::cat")
     metrics.count("CreateXlaTensor")
-    return Value(result, grown.home, Joined(parts, dim, stacked, list_grew))
+    return Value(result, grown.home, Joined(op, parts, (dim,), list_grew))
 
 
 def _first_grows(metas: tuple[Meta, ...], dim: int, result: Meta) -> bool:
@@ -133,6 +135,6 @@ def _few(parts: tuple[Value, ...], dim: int) -> tuple[Value, ...]:
         return parts
     of = _joined([part.meta for part in done], dim)
     assert of is not None
-    whole = Value(of, done[0].home, Joined(done, dim))
+    whole = Value(of, done[0].home, Joined(_CAT, done, (dim,)))
     made = sync.upload(trace_of(whole), sync.download(whole))
     return (made, *parts[len(done) :])

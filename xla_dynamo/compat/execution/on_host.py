@@ -25,7 +25,7 @@ from . import settings, sync
 # Programs for as many sizes of one list; more elements than these are the device's business.
 _SIZES, _ELEMENTS = 3, 1 << 20
 # The sizes of each list for which an op was called, by the identity of its first value.
-_seen: Bounded[tuple[int, bool, int], set[int]] = Bounded(1024)
+_seen: Bounded[tuple[Op, tuple[int, ...], int], set[int]] = Bounded(1024)
 
 
 def compute(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def _is_the_hosts(tensor: torch.Tensor) -> bool:
     known = tensor.value.ref
     if type(known) is not Joined or not known.listed or tensor.numel() > _ELEMENTS:
         return type(known) is Held
-    key = id(known.parts[0]), known.stacked, known.dim
+    key = known.op, known.rest, id(known.parts[0])
     sizes = _seen.get(key)
     if sizes is None:
         sizes = _seen[key] = set()

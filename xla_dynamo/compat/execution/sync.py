@@ -23,7 +23,7 @@ from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
-from xla_dynamo.compat.values.values import Array, Held, Joined, Meta, Value, meta_of
+from xla_dynamo.compat.values.values import Array, Held, Meta, PutOff, Value, meta_of
 from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings
@@ -235,8 +235,8 @@ def download(value: Value) -> torch.Tensor:
 
 
 def _compute(value: Value) -> None:
-    """Have the device compute a value, or the parts of one that the host joins."""
-    if type(value.ref) is Joined:
+    """Have the device compute a value, or the parts of one that the host makes of them."""
+    if isinstance(value.ref, PutOff):
         for part in value.ref.parts:
             _compute(part)
     elif type(value.ref) is not Held:
@@ -246,9 +246,9 @@ def _compute(value: Value) -> None:
 def _host(value: Value) -> torch.Tensor:
     """The numbers of a value that is computed, or whose parts are."""
     known = value.ref
-    if type(known) is Joined:
-        parts = [_host(part) for part in known.parts]
-        return (torch.stack if known.stacked else torch.cat)(parts, known.dim)
+    if isinstance(known, PutOff):
+        parts = [_host(part).to(part.meta.dtype) for part in known.parts]
+        return known.op.func(*known.arguments(parts))
     return known.host if type(known) is Held else pjrt.download(value.array)
 
 

@@ -23,7 +23,7 @@ from xla_dynamo.backend.graph import edit, error_origin, rng_keys
 from xla_dynamo.backend.lowering.registry import draws
 from xla_dynamo.backend.passes.static.decompose_unsupported import replace
 from xla_dynamo.compat.recording import shape_inference
-from xla_dynamo.compat.recording.op_forms import COMPOSITES, joined, scalar_form, without_copy
+from xla_dynamo.compat.recording.op_forms import COMPOSITES, scalar_form, without_copy
 from xla_dynamo.compat.recording.trace import RESTRIDE
 from xla_dynamo.compat.values import describe
 from xla_dynamo.compat.values.scalar_inputs import HOLDERS
@@ -179,8 +179,7 @@ class Builder:
         """Nodes for one op; its result, or the list of its results."""
         args, kwargs = self._arguments(func, args, kwargs, outputs)
         func = without_copy(func)
-        args, form = joined(func, args)
-        form = form or scalar_form(func, args, kwargs)
+        form = scalar_form(func, args, kwargs)
         if key is not None and draws(func):
             args, func = (func, 0, key, *args), rng_keys.call
             kwargs = {k: v for k, v in kwargs.items() if k != "generator"}

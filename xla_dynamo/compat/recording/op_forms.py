@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.decompositions.matmul_backward import PRODUCT_DECOMPOSITIONS
 from xla_dynamo.backend.decompositions.selected import FORMS
+from xla_dynamo.backend.ops import packed
 from xla_dynamo.backend.ops.barriers import rounded_to
 from xla_dynamo.compat.values import scalar_inputs
 
@@ -46,26 +47,8 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
     **PRODUCT_DECOMPOSITIONS,
     aten.resize.default: _resize,
     aten.resize_as.default: _resize_as,
+    torch.ops.xla_dynamo.repad_rows.default: packed.padded_again,
 }
-
-
-def joined(func: Any, args: Any) -> tuple[Any, Callable[..., Any] | None]:
-    """What takes the place of an op and of the op before it: arguments, and a function of them.
-
-    Packed rows that are padded again are what was packed: the program is the same for any number.
-    """
-    pack, pad = torch.ops.xla_dynamo.pack_rows.default, torch.ops.xla_dynamo.pad_rows.default
-    if func is not pad or args[0].target is not pack or args[0].args[1] is not args[1]:
-        return args, None
-    return (args[0].args[0], *args[1:]), _padded_again
-
-
-def _padded_again(x: torch.Tensor, lengths: torch.Tensor, steps: int, value: float) -> torch.Tensor:
-    counts = torch.arange(steps, device=lengths.device)[:, None] < lengths
-    missing = [0, 0] * (x.dim() - 1) + [0, max(steps - x.shape[0], 0)]
-    x = torch.constant_pad_nd(x[:steps], missing)
-    counts = counts.view(*counts.shape, *[1] * (x.dim() - 2))
-    return torch.where(counts, x, x.new_full((), value))
 
 
 def scalar_form(func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:

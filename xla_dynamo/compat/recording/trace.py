@@ -41,9 +41,9 @@ from xla_dynamo.compat.values.trie import (
 from xla_dynamo.compat.values.values import (
     Failure,
     Held,
-    Joined,
     Leaf,
     Meta,
+    PutOff,
     Ref,
     Value,
     leaf,
@@ -56,8 +56,6 @@ from .growth import Again, grow
 from .revive_overwritten import without_failed
 from .trace_bounds import FIRST_LOOK, policy
 
-_CAT = op_of(torch.ops.aten.cat.default)
-_STACK = op_of(torch.ops.aten.stack.default)
 _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
@@ -260,14 +258,15 @@ class Trace:
         return argument
 
     def adopt(self, value: Value) -> None:
-        """Name a value that this trace did not compute: an input, memory of torch.empty, a join.
+        """Name a value that this trace did not compute: an input, memory of torch.empty, an op that
+        was put off.
 
         Raises:
             RuntimeError: it is of another device.
             The error of the op that should have computed it.
         """
-        if value.array is None and type(value.ref) is Joined:
-            self._join(value)
+        if value.array is None and isinstance(value.ref, PutOff):
+            self._make_up(value)
             return
         if value.array is None and type(value.ref) is Held:
             value.ref.place(value)
@@ -279,8 +278,8 @@ class Trace:
         if value.array is None:
             if type(value.ref) is Failure:
                 raise value.ref.again()
-            if type(value.ref) is Joined:
-                raise Again(functools.partial(self._join, value), waits=True)
+            if isinstance(value.ref, PutOff):
+                raise Again(functools.partial(self._make_up, value), waits=True)
             if type(value.ref) is Held:
                 raise Again(functools.partial(value.ref.place, value), waits=True)
             self._fill(value)
@@ -297,16 +296,16 @@ class Trace:
         if plain is not value:
             self._append(value, _restriding(plain, of), 3)
 
-    def _join(self, value: Value) -> None:
+    def _make_up(self, value: Value) -> None:
         """Record the op that was not recorded when it was called, as its result is used now."""
-        joined = value.ref
-        if type(joined) is not Joined:  # an argument twice
+        known = value.ref
+        if not isinstance(known, PutOff):  # an argument twice
             return
-        for part in joined.parts:
+        for part in known.parts:
             if part.stamp is not self.stamp:
                 self.adopt(part)
-        op, refs = _STACK if joined.stacked else _CAT, tuple([part.ref for part in joined.parts])
-        self._append(value, (op, refs, joined.dim), 2)
+        arguments = known.arguments([part.ref for part in known.parts])
+        self._append(value, (known.op, *arguments), len(arguments))
 
     def restride(self, value: Value, wanted: Meta) -> Value:
         """The same numbers, with the strides of `wanted`, a meta of the same shape and dtype."""

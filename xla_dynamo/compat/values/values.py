@@ -132,17 +132,30 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Joined:
-    """What values along dimension `dim` give, for which no op was recorded: nobody has used it.
+class PutOff:
+    """What `op` (of op_table) gives for `parts` and `rest`: recorded when somebody uses it."""
 
-    stacked: torch.stack's, whose dimension is a new one; torch.cat's otherwise.
+    op: Any
+    parts: tuple[Value, ...]
+    rest: tuple[Any, ...]
+
+    def arguments(self, parts: Sequence[Any]) -> tuple[Any, ...]:
+        """Those of the op, with others in the place of the values."""
+        return (*parts, *self.rest)
+
+
+@dataclass(frozen=True)
+class Joined(PutOff):
+    """What torch.cat or torch.stack gives, along dimension rest[0].
+
     listed: the parts are a list that grows from step to step.
     """
 
-    parts: tuple[Value, ...]
-    dim: int
-    stacked: bool = False
     listed: bool = False
+
+    def arguments(self, parts: Sequence[Any]) -> tuple[Any, ...]:
+        """A list is one argument."""
+        return (tuple(parts), *self.rest)
 
 
 @dataclass(frozen=True)
@@ -174,15 +187,15 @@ class Home(Protocol):
 class Value:
     """One tensor value on one device.
 
-    ref: its name in the trace whose stamp is `stamp`; or why it has no value, or its parts, or what
-        the host has.
+    ref: its name in the trace whose stamp is `stamp`; or why it has no value, or how it is made, or
+        what the host has.
     array: the device array, once it is computed (or being computed).
     A value with neither is what torch.empty gives: not yet anything.
     """
 
     meta: Meta
     home: Home
-    ref: Ref | Failure | Joined | Held | None = None
+    ref: Ref | Failure | PutOff | Held | None = None
     stamp: object = None
     array: Array = None
 
