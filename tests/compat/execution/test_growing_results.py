@@ -247,6 +247,11 @@ def test_many_parts_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert_lockstep(loop, X)
     assert (met.counter_value("UncachedCompile") or 0) <= 4
+    sent, read = (met.metric_data(f"Transfer{way}DeviceTime") for way in ("To", "From"))
+    assert sent is not None
+    assert read is not None
+    assert sent[0] > 2  # the input, and the parts that became one
+    assert read[0] > 2
 
 
 def test_a_loop_without_barriers_compiles_few_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,7 +231,7 @@ def download(value: Value) -> torch.Tensor:
     except Exception as error:
         out_of_memory.reraise(error, trace_of(value))
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
-    return _laid_out(host.to(value.meta.dtype), value)
+    return _laid_out(host, value)
 
 
 def _compute(value: Value) -> None:
@@ -247,9 +247,9 @@ def _host(value: Value) -> torch.Tensor:
     """The numbers of a value that is computed, or whose parts are."""
     known = value.ref
     if isinstance(known, PutOff):
-        parts = [_host(part).to(part.meta.dtype) for part in known.parts]
-        return known.op.func(*known.arguments(parts))
-    return known.host if type(known) is Held else pjrt.download(value.array)
+        return known.op.func(*known.arguments([_host(part) for part in known.parts]))
+    host = known.host if type(known) is Held else pjrt.download(value.array)
+    return host if host.dtype is value.meta.dtype else host.to(value.meta.dtype)
 
 
 def _laid_out(host: torch.Tensor, value: Value) -> torch.Tensor:
