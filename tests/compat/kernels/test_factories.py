@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import torch_xla  # noqa: F401
+import torch_xla
 
 from tests.programs import python
 
@@ -52,3 +52,15 @@ def test_torch_tensor_takes_part_in_autograd() -> None:
     (x * x).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_a_tensor_of_data_is_an_upload_alone() -> None:
+    """torch.tensor() makes a view of it: no program, and none more in a loop's first step."""
+    x = torch.tensor([[1.0, 2.0]], device=XLA)
+    for same in (x, x.view(1, 2), x.reshape(1, -1), x.expand(1, -1)):
+        assert same.requires_grad is False
+        assert "aten" not in torch_xla._XLAC._get_xla_tensors_text([same])
+    view = x.view(1, 2)
+    view.add_(1)
+    x.mul_(2)
+    assert x.tolist() == view.tolist() == [[4.0, 6.0]]

@@ -118,6 +118,17 @@ def _alias(op: Op, args: Any, kwargs: Any) -> Any:
     return leaf(args[0].value)
 
 
+@handles(aten.view_copy.default, aten.expand_copy.default)
+def _view(op: Op, args: Any, kwargs: Any) -> Any:
+    """A view of the same sizes computes nothing: torch.tensor() makes one of what it uploads."""
+    value, sizes = args[0].value, args[1]
+    own = value.meta
+    if own.strides is not None or len(sizes) != len(own.shape):
+        return record(op, args, kwargs)
+    same = all(given in (size, -1) for size, given in zip(own.shape, sizes, strict=True))
+    return leaf(value) if same else record(op, args, kwargs)
+
+
 @handles(aten._local_scalar_dense.default)
 def _item(op: Op, args: Any, kwargs: Any) -> Any:
     metrics.count("aten::_local_scalar_dense")
