@@ -28,13 +28,16 @@ def attention(
     kernel_options: dict[str, Any],
     score_mod_other_buffers: tuple[Any, ...] = (),
     mask_mod_other_buffers: tuple[Any, ...] = (),
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, laid out as the query is; log2 of the sums of exponentials; maxima of scores."""
+) -> tuple[Tensor, ...]:
+    """The output, laid out as the query is; log2 of the sums of exponentials; maxima of scores.
+
+    The maxima are not there where PyTorch is too old to have them.
+    """
     buffers = score_mod_other_buffers, mask_mod_other_buffers
-    out, sums, maxima = math_attention(
+    out, sums, *maxima = math_attention(
         query, key, value, score_mod, block_mask, scale, kernel_options, *buffers
     )
-    return _laid_out_as(query, out), sums, maxima.detach()
+    return _laid_out_as(query, out), sums, *(each.detach() for each in maxima)
 
 
 def _laid_out_as(query: Tensor, out: Tensor) -> Tensor:

@@ -244,7 +244,9 @@ def _refusing_xla(original: Callable[..., Any], position: int) -> Callable[..., 
 def _flex_attention_on_the_device() -> None:
     """It takes devices by their names, xla not among them."""
     owner = importlib.import_module("torch.nn.attention.flex_attention")
-    original = owner._validate_device
+    original = getattr(owner, "_validate_device", None)
+    if original is None:
+        return
 
     def validate(query: torch.Tensor, *others: torch.Tensor) -> None:
         if query.device.type != "xla":
