@@ -16,7 +16,7 @@ from .errors import InstallationError
 
 # Package -> the oldest and the newest version that was tested.
 TESTED = {
-    "python": ("3.11", "3.13"),
+    "python": ("3.11", "3.14"),
     "torch": ("2.9.0", "2.15.0"),
     "torch-mlir": ("20261001", "20261001"),
     "jax": ("0.7.2", "0.12.0.1"),

@@ -113,7 +113,7 @@ def test_a_rule_may_refuse_its_arguments(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 BUGS: dict[str, tuple[Callable[..., Any], str]] = {
-    "raises": (lambda x, dims: 1 // 0, "ZeroDivisionError: integer division or modulo by zero"),
+    "raises": (lambda x, dims: 1 // 0, "ZeroDivisionError: .*by zero"),
     "shape": (lambda x, dims: x[:2], r"its result has shape \(2,\), in PyTorch \(3,\)"),
     "complex": (lambda x, dims: x * 1j, "its result is complex, in PyTorch torch.float32"),
 }
