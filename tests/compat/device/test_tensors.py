@@ -330,3 +330,17 @@ def test_tensor_split_takes_indices_of_either_device(where: Tensor) -> None:
         return [*x.tensor_split(where.to(x.device), 1), *torch.tensor_split(x, where)]
 
     assert_lockstep(chain, X)
+
+
+def test_the_norm_of_no_gradients_is_on_the_device() -> None:
+    layer = torch.nn.Linear(2, 2).to(XLA)
+    assert torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0).device == XLA
+    for parameter in layer.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    norm = torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+    torch.testing.assert_close(norm.cpu(), torch.tensor(6.0).sqrt())
+    assert layer.weight.grad is not None
+    torch.testing.assert_close(layer.weight.grad.cpu(), torch.full((2, 2), 6**-0.5))
+    assert (
+        torch.nn.utils.clip_grad_norm_(torch.nn.Linear(2, 2).parameters(), 1.0).device.type == "cpu"
+    )

@@ -61,6 +61,7 @@ def install() -> None:
     _invert_permutations_on_the_host()
     _no_jagged_tensors()
     _flex_attention_on_the_device()
+    _norm_on_the_device()
     keeping = module_conversion.keeping_parameters(torch.nn.Module._apply)
     _replace(torch.nn.Module, "_apply", keeping)
     _undo.append(openxla.install())
@@ -253,6 +254,21 @@ def _flex_attention_on_the_device() -> None:
             original(query, *others)
 
     _replace(owner, "_validate_device", validate)
+
+
+def _norm_on_the_device() -> None:
+    """clip_grad_norm_ of parameters without gradients gives a zero on their device."""
+    original = torch.nn.utils.clip_grad_norm_
+
+    @functools.wraps(original)
+    def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        norm = original(given or parameters, *args, **kwargs)
+        on_xla = bool(given) and given[0].device.type == "xla" and norm.device.type == "cpu"
+        return norm.to(given[0].device) if on_xla else norm
+
+    for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+        _replace(module, "clip_grad_norm_", clip_grad_norm_)
 
 
 def _default_platform() -> None:

@@ -125,8 +125,8 @@ def _get_git_revs() -> dict[str, str]:
     return {"xla": __version__, "torch": str(__torch_gitrev__)}
 
 
-def _get_xla_tensor_dimension_size(tensor: torch.Tensor, dim: int) -> int:
-    return tensor.shape[dim]
+def _get_xla_tensor_dimension_size(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.tensor(tensor.shape[dim], dtype=torch.int32, device=tensor.device)
 
 
 # The barrier, transfers. Arguments have torch_xla's names; `devices` are those of one replica.
