@@ -28,6 +28,7 @@ from torch._dynamo import guards  # noqa: E402
 import xla_dynamo  # noqa: E402
 
 torch.set_num_threads(2)
+gc.set_threshold(20_000, 10, 50)  # a compile makes so many objects that Python looked at them often
 # It times each graph's guards, for a log, after flushing the caches: a tenth of a compile.
 guards.profile_guard_manager = lambda *_: 0.0  # pyright: ignore
 
@@ -76,12 +77,7 @@ def young_heap() -> None:
 @pytest.fixture(autouse=True)
 def clean_slate() -> Iterator[None]:
     """Nothing compiled, nothing counted, nothing warned of, and the same random numbers."""
-    _reset()
     torch.manual_seed(0)
     yield
-    _reset()
-
-
-def _reset() -> None:
     torch.compiler.reset()
     xla_dynamo.reset_metrics()

@@ -18,11 +18,6 @@ def _mask(*shape):
     return mask.masked_fill(torch.rand(shape) < 0.3, -float("inf"))
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def _check(query_shape, key_shape, dtype=torch.float32, is_causal=False, **kwargs):
     query, key, value = (torch.randn(s).to(dtype) for s in (query_shape, key_shape, key_shape))
     compare = check_rounding if dtype in (torch.bfloat16, torch.float16) else check

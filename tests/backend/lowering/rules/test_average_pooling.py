@@ -11,11 +11,6 @@ from tests.like_eager.rules import check, check_rounding
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 # name: (input, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
 CASES = {
     "plain": ((2, 3, 8, 9), [2, 2], [2, 2], [0, 0], False, True, None),

@@ -13,11 +13,6 @@ aten = torch.ops.aten
 POWERS = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")]
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("p", POWERS)
 @pytest.mark.parametrize(("lead", "rows"), [((), 4), ((2, 3), 4), ((2,), 30)])
 @pytest.mark.parametrize("mode", [None, 1, 2])

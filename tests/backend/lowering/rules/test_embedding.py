@@ -18,11 +18,6 @@ OFFSETS = torch.tensor([0, 2, 2, 5])
 SUM, MEAN, MAX = range(3)
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3), (0,)])
 @pytest.mark.parametrize("index_dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -16,11 +16,6 @@ aten = torch.ops.aten
 MODES = list(itertools.product(range(3), range(3), (True, False)))
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize(("interpolation", "padding", "align"), MODES)
 def test_images(interpolation, padding, align):
     x, grid = torch.randn(2, 3, 5, 4).double(), 1.7 * torch.randn(2, 3, 6, 2).double()

@@ -11,11 +11,6 @@ from xla_dynamo.backend.lowering.rules import layer_norm  # noqa: F401
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 LAYERS = [((5, 8), [8]), ((2, 3, 8), [8]), ((2, 3, 4, 5), [4, 5]), ((6,), [6]), ((0, 4), [4])]
 GROUPS = [((3, 6, 4, 5), 2), ((2, 6), 3), ((2, 4, 7), 4), ((2, 4, 3, 3, 2), 1)]
 

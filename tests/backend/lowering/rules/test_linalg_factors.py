@@ -10,11 +10,6 @@ aten = torch.ops.aten
 BATCHES = [(2, 3), (0,)]
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3)])

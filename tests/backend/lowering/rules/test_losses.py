@@ -13,11 +13,6 @@ aten = torch.ops.aten
 REDUCTIONS = [0, 1, 2]
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def _nll(shape, dtype=torch.float32):
     x = torch.randn(shape).log_softmax(min(len(shape) - 1, 1)).to(dtype)
     classes = shape[1] if len(shape) > 1 else shape[0]

@@ -11,11 +11,6 @@ from tests.like_eager.rules import check
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize(
     ("shape", "pad"),
     [

@@ -14,11 +14,6 @@ FORWARD = [aten._softmax.default, aten._log_softmax.default]
 BACKWARD = [aten._softmax_backward_data.default, aten._log_softmax_backward_data.default]
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize(("forward", "backward"), list(zip(FORWARD, BACKWARD, strict=True)))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(

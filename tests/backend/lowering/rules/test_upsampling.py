@@ -27,11 +27,6 @@ SMOOTH = {
 FACTORS = [2, 1, 3, 0.5, 1.7, 0.35]
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def _case(rank, factor, dtype=torch.float32):
     x = torch.randn(2, 3, *SIZES[rank]).to(dtype)
     return x, [max(int(n * factor), 1) for n in SIZES[rank]]
