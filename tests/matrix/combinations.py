@@ -42,10 +42,10 @@ COMBINATIONS = (
     Combination("3.12", "2.10.0", "0.8.3", "4.57.6"),
     Combination("3.12", "2.11.0", "0.9.2"),
     Combination("3.12", "2.12.1", "0.11.0"),
-    Combination("3.13", "2.9.1", "0.10.2", why="the oldest torch on the newest Python"),
+    Combination("3.13", "2.9.1", "0.10.2", why="an old torch on a newer Python"),
     Combination("3.13", "2.14.1", "0.11.2"),
     Combination("3.13", "2.13.0", "0.12.0.1"),
-    Combination("3.13", "2.15.0", "0.12.0.1", why="what plain pip takes"),
+    Combination("3.13", "2.15.0", "0.12.0.1", why="what plain pip takes from Python 3.12 on"),
     Combination("3.14", "2.15.0", "0.12.0.1", why="the newest of all"),
 )
 
