@@ -40,6 +40,8 @@ class Config:
         going back to the kernel. XLA_DYNAMO_KEEP_MEMORY ("1" or "0").
     numerics: the default of options={"numerics": ...}, also for the lazy device: "eager" or "xla".
         XLA_DYNAMO_NUMERICS.
+    cpu_kernels: the default of options={"cpu_kernels": ...}, also for the lazy device: "torch" or
+        "xla". XLA_DYNAMO_CPU_KERNELS.
     cpu_tensors: what an op of the lazy device does with a CPU tensor beside one of its own:
         "error", or "torch_xla" to upload it where torch_xla 2.9 does. XLA_DYNAMO_CPU_TENSORS.
     """
@@ -53,6 +55,7 @@ class Config:
     strict: bool
     keep_memory: bool
     numerics: str
+    cpu_kernels: str
     cpu_tensors: str
 
 
@@ -76,6 +79,7 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         strict=_switch(environment, "XLA_DYNAMO_STRICT", default="0"),
         keep_memory=_switch(environment, "XLA_DYNAMO_KEEP_MEMORY", default="1"),
         numerics=_choice(environment, "XLA_DYNAMO_NUMERICS", "eager", "xla"),
+        cpu_kernels=_choice(environment, "XLA_DYNAMO_CPU_KERNELS", "torch", "xla"),
         cpu_tensors=_choice(environment, "XLA_DYNAMO_CPU_TENSORS", "error", "torch_xla"),
     )
 

@@ -19,6 +19,7 @@ _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "fallback": ("cpu", "error"),
     "matmul_precision": ("highest", "high", "medium"),
     "numerics": ("eager", "xla"),
+    "cpu_kernels": ("torch", "xla"),
     "deterministic": (True, False),
     "disk_cache": (True, False),
 }
@@ -38,6 +39,8 @@ class Options:
     numerics: "eager" keeps XLA from rewriting floats as if they were real numbers; "xla" lets it,
         as JAX does: faster in places, other last digits, signs of zeros and overflows. Wrong
         results of XLA's compilers are mended in both. Default: XLA_DYNAMO_NUMERICS, or "eager".
+    cpu_kernels: "torch" lets programs on the CPU call PyTorch's own kernels where those are faster;
+        "xla" makes programs of XLA alone. Default: XLA_DYNAMO_CPU_KERNELS, or "torch".
     deterministic: bitwise the same from run to run, also where the device has faster
         nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
     disk_cache: whether compiled executables are kept on disk.
@@ -49,6 +52,7 @@ class Options:
     fallback: str = "cpu"
     matmul_precision: str = ""
     numerics: str = "eager"
+    cpu_kernels: str = "torch"
     deterministic: bool = False
     disk_cache: bool = True
     max_executables: int = 64
@@ -81,6 +85,7 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
             )
     given.setdefault("matmul_precision", matmul_precision())
     given.setdefault("numerics", config().numerics)
+    given.setdefault("cpu_kernels", config().cpu_kernels)
     given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     given.setdefault("max_executables", config().max_executables)
     given["compiler_options"] = MappingProxyType(dict(given.get("compiler_options", {})))

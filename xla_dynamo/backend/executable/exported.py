@@ -8,6 +8,7 @@ numbers, strings) are constants of the program. The module's results are the pro
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 from torch.export import ExportedProgram
@@ -52,7 +53,8 @@ def lower_decomposed(
         UnsupportedOp: an op cannot be lowered, or its shape depends on data.
     """
     chosen = options.parse(None, None)
-    target = target_of(chosen, chosen.platform or default_platform())
+    # What is exported runs anywhere: no call of this process's PyTorch.
+    target = replace(target_of(chosen, chosen.platform or default_platform()), kernels="xla")
     graph = fx.copy(program.graph)
     _check_sizes(graph)
     if not writes:

@@ -8,11 +8,13 @@ Dynamo) and runtime.pjrt (DLPack). A release of PyTorch that renames something i
 - torch._prims_common: the order in memory that eager's kernels give to results
 - torch._C._nn: functions that torch.nn.functional calls, as Dynamo's graphs name them
 - torch._higher_order_ops: flex_attention's eager implementation
-- torch._dispatch, torch.utils._python_dispatch: what takes part in the dispatch of an op
+- torch._dispatch, torch.utils._python_dispatch, torch._C._ExcludeDispatchKeyGuard: what takes part
+  in the dispatch of an op
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -36,3 +38,16 @@ reduction_number = _reduction.get_enum
 old_reduction_number = _reduction.legacy_get_enum
 nn_functions: Any = torch._C._nn  # type: ignore[attr-defined]
 no_modes = _disable_current_modes
+
+
+def _keys_above_kernels() -> Any:
+    keys, key = torch._C.DispatchKeySet, torch._C.DispatchKey  # type: ignore[attr-defined]
+    above = keys(key.AutogradCPU) | keys(key.ADInplaceOrView) | keys(key.AutocastCPU)
+    return above | keys(key.Python) | keys(key.PythonTLSSnapshot)
+
+
+# A context manager: ops go to their CPU kernels, past autograd, autocast and modes of the thread.
+kernels_only = functools.partial(
+    torch._C._ExcludeDispatchKeyGuard,  # type: ignore[attr-defined]
+    _keys_above_kernels(),
+)

@@ -25,7 +25,7 @@ from xla_dynamo.backend.graph.rng_keys import call as random_call
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
-from . import dtypes, operands
+from . import dtypes, host_kernels, operands
 from .registry import Refusal, Target, Unsupported, lowering_for, rule_of
 
 # The one location in a body's text: the linker puts the user's line of each call in its place.
@@ -122,7 +122,7 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
         precision = _JAX_PRECISION[target.matmul_precision]
         products = jax.default_matmul_precision(precision)
         with lowering_for(target), jax_adapter.apart(), products:
-            function = _as_function(node, [values[i] for i in outputs], outputs)
+            function = _as_function(node, [values[i] for i in outputs], outputs, target)
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
             jitted = jax.jit(function, keep_unused=True)
             lowered = jitted.trace(*operands).lower(lowering_platforms=(target.platform,))
@@ -165,11 +165,13 @@ def _shape_struct(operand: Node) -> jax.ShapeDtypeStruct:
 
 
 def _as_function(
-    node: Node, values: Sequence[torch.Tensor], outputs: Sequence[int]
+    node: Node, values: Sequence[torch.Tensor], outputs: Sequence[int], target: Target
 ) -> Callable[..., list[jax.Array]]:
     """The rule as a function of the tensor operands only, with outputs as `values` say."""
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
+    if host_kernels.is_left(node, target):
+        return host_kernels.as_function(node)
     rule = _keyed if node.target is random_call else _function_of(node.target)
 
     def function(*tensors: jax.Array) -> list[jax.Array]:

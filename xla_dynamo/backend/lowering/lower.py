@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.fx import Graph, Node
 
-from . import importer, linker
+from . import host_kernels, importer, linker
 from .bodies import Body, body_of, has_rule, is_op
 from .native import is_native
 from .registry import Refusal, Target
@@ -62,7 +62,8 @@ def lower_graph(
     for node in graph.nodes:
         if not is_op(node):
             continue
-        if is_native(node) and (native or not has_rule(node)):
+        is_torch_mlirs = is_native(node) and (native or not has_rule(node))
+        if is_torch_mlirs and not host_kernels.is_left(node, target):
             continue
         location = location_of(node)
         body = body_of(node, target)

@@ -64,11 +64,13 @@ class Target:
     platform: a JAX platform name ("cpu", "tpu", "cuda", ...).
     matmul_precision: of float32 products, "highest", "high" or "medium".
     numerics: "eager" keeps XLA from rewriting floats as if they were real numbers, "xla" lets it.
+    kernels: "torch" lets programs for a CPU call PyTorch's kernels, "xla" does not.
     """
 
     platform: str
     matmul_precision: str = "highest"
     numerics: str = "eager"
+    kernels: str = "xla"
 
 
 _CPU = Target("cpu")

@@ -92,7 +92,8 @@ class Context:
 
 def target_of(options: Options, platform: str) -> Target:
     """What programs with these options are lowered for on a platform."""
-    return Target(platform, options.matmul_precision, options.numerics)
+    kernels = options.cpu_kernels if platform == "cpu" else "xla"
+    return Target(platform, options.matmul_precision, options.numerics, kernels)
 
 
 # Edits a graph in place; says whether it changed anything.

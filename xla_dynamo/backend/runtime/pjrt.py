@@ -33,7 +33,7 @@ from xla_dynamo import versions
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer, loading
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
-from . import host_memory
+from . import host_kernels, host_memory
 
 Device = Any
 Array = Any
@@ -72,6 +72,7 @@ def _client(platform: str, asynchronous: bool) -> Any:
     if platform != "cpu":
         return client_of_jax(platform)
     host_memory.keep_freed()
+    host_kernels.register()
     return cpu_client(asynchronous=asynchronous, devices=_cpu_devices() if asynchronous else None)
 
 

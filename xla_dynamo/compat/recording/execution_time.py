@@ -87,6 +87,7 @@ class Watch:
         with ending_the_process():
             if self._thread is not None:
                 self._thread.join()
+            time.sleep(self._skipped * _SHORT * 1e-9)  # short ones that nobody waited for
 
     def _run(self) -> None:
         while True:

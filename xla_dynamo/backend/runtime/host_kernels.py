@@ -1,0 +1,43 @@
+"""PyTorch's own CPU kernels, called by programs of XLA:CPU on their buffers, without a copy in.
+
+A call is a custom call whose one attribute says which op with which arguments (`kernel_calls`):
+programs that hold some can be kept on disk.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import torch
+
+from xla_dynamo.backend.graph import kernel_calls
+from xla_dynamo.backend.graph.torch_private import kernels_only
+
+from . import xla_ffi
+
+
+def _work(call: bytes, arguments: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+    """What a custom call does. XLA may do it in the thread of the user's program."""
+    try:
+        with kernels_only():
+            made = kernel_calls.decoded(call)(arguments)
+            made = made if isinstance(made, (tuple, list)) else [made]
+            for result, tensor in zip(results, (t for t in made if t is not None), strict=True):
+                result.copy_(tensor)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in arguments)
+        raise RuntimeError(
+            f"PyTorch's kernel of {kernel_calls.op_name(call)} failed on tensors of the shapes "
+            f"{shapes}: {error} "
+            'options={"cpu_kernels": "xla"} or XLA_DYNAMO_CPU_KERNELS=xla compiles it with XLA.'
+        ) from error
+
+
+@functools.cache
+def register() -> None:
+    """Tell XLA's CPU runtime of the kernels, once a process, before it loads a program."""
+    jax.ffi.register_ffi_target(kernel_calls.TARGET, jax.ffi.pycapsule(_handler), platform="cpu")
+
+
+_handler = xla_ffi.handler(_work)
