@@ -3,7 +3,9 @@
     python -m tests.torch_xla_suite ~/pytorch_xla --out r.jsonl
     python -m tests.torch_xla_suite ~/pytorch_xla --merge r.jsonl
 
-The first appends a line for each test as it ends, and skips what the file holds already: a run can
+With `--real PYTHON` they run on the torch_xla of that Python's environment instead, which needs
+pytest, expecttest and absl-py; merged with `--real`, too, it is a column of the page. The first
+appends a line for each test as it ends, and skips what the file holds already: a run can
 be stopped and started again. The second writes the record and docs/torch_xla_suite.md.
 """
 
@@ -13,6 +15,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import json
 import os
@@ -37,16 +40,17 @@ def main() -> None:
     checkout = options.checkout.resolve()
     files = [name for name in files_of(checkout) if re.search(options.only, name)]
     if options.merge:
-        print(merge(_rows(options.merge)))
+        print(merge(_rows(options.merge), real=bool(options.real)))
         return
-    if importlib.util.find_spec("absl") is None:
+    if not options.real and importlib.util.find_spec("absl") is None:
         sys.exit("torch_xla's tests import absl: pip install absl-py")
     make_quick()
     out: Path = options.out.resolve()
     out.touch()
     for name in files:
         seconds = max(options.timeout, SECONDS.get(name, 0))
-        run_file(Request(str(checkout), name, str(out), seconds), start)
+        request = Request(str(checkout), name, str(out), seconds, real=bool(options.real))
+        run_file(request, functools.partial(start, options.real or sys.executable))
         of_file = [r["outcome"] for r in _rows(out) if r["file"] == name and r["test"]]
         print(f"{name}: {dict(collections.Counter(of_file))}", flush=True)
 
@@ -80,14 +84,14 @@ def run_file(request: Request, start: Callable[[Request], int]) -> None:
         out.write_text("".join(json.dumps(row) + "\n" for row in [*kept, *added]))
 
 
-def start(request: Request) -> int:
+def start(python: str, request: Request) -> int:
     """Run what of a file is to be run in a process; its exit code, below 0 for a signal."""
     environment = {**os.environ, **ENVIRONMENT, **OF_FILES.get(request.file, {})}
     environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
     text = json.dumps(dataclasses.asdict(request))
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torch_xla_suite.inside", text],
+            [python, "-m", "tests.torch_xla_suite.inside", text],
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -112,6 +116,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="files that match this regular expression")
     parser.add_argument("--out", type=Path, default=Path("torch_xla_suite.jsonl"))
     parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take")
+    parser.add_argument("--real", metavar="PYTHON", help="of an environment with torch_xla")
     parser.add_argument("--merge", type=Path, help="a run's file, to be put into the record")
     return parser.parse_args()
 

@@ -58,12 +58,18 @@ OF_FILES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """A file of the checkout to be run, where its rows go, and the seconds a test may take."""
+    """A file of the checkout to be run.
+
+    out: where its rows go.
+    seconds: that a test may take.
+    real: whether on torch_xla itself.
+    """
 
     checkout: str
     file: str
     out: str
     seconds: float
+    real: bool = False
 
 
 def files_of(checkout: Path) -> list[str]:

@@ -26,19 +26,30 @@ The test files of torch_xla 2.9 that need one device, run on this project with t
 process of its own. [CONTRIBUTING.md](../CONTRIBUTING.md#torch_xlas-tests) has the command, which
 writes this page. Skipped are those that skip themselves here, most for want of a TPU or of several
 devices. A crash is a test that ends the process, or the process itself where it ends badly behind
-its last test; "too long" takes longer than its limit. No torch_xla runs beside it: what its own run
-gives is what its authors expect, that all of them pass.
+its last test; "too long" takes longer than its limit. The last two columns are what torch_xla 2.9.0
+itself gives on the CPU, in an environment of its own.
 `tests/torch_xla_suite/record.toml` has each test that does not pass, with what it says.
 """
 
 
-def merge(rows: Iterable[Mapping[str, str]]) -> str:
-    """Put the rows of a run into the record, and write the page; what has no cause, as text."""
+def merge(rows: Iterable[Mapping[str, str]], *, real: bool = False) -> str:
+    """Put the rows of a run into the record, and write the page; what has no cause, as text.
+
+    With `real`, they are of a run on torch_xla itself, of which only the counts are kept.
+    """
     record = read()
     for file, of_file in _by_file(rows).items():
+        counts = dict(collections.Counter(row["outcome"] for row in of_file))
+        if real:
+            record.setdefault(file, {"counts": {}, "not_passed": {}})["torch_xla"] = counts
+            continue
+        theirs = (
+            {"torch_xla": record[file]["torch_xla"]} if "torch_xla" in record.get(file, {}) else {}
+        )
         old = record.get(file, {}).get("not_passed", {})
         record[file] = {
-            "counts": dict(collections.Counter(row["outcome"] for row in of_file)),
+            "counts": counts,
+            **theirs,
             "not_passed": {
                 row["test"]: _entry(file, row, old.get(row["test"], {}))
                 for row in sorted(of_file, key=lambda row: row["test"])
@@ -64,18 +75,23 @@ def read() -> dict[str, Any]:
 def page(record: Mapping[str, Any]) -> str:
     """The page as Markdown: files and their counts, then causes and theirs."""
     files = [
-        [f"`{name}`", *(of_file["counts"].get(outcome, 0) for outcome in _COUNTED)]
+        [
+            f"`{name}`",
+            *(of_file["counts"].get(outcome, 0) for outcome in _COUNTED),
+            *_theirs(of_file.get("torch_xla", {})),
+        ]
         for name, of_file in record.items()
     ]
-    total = ["**all**", *(sum(row[i + 1] for row in files) for i in range(len(_COUNTED)))]
+    columns = (*_COUNTED, "torch_xla passed", "torch_xla not")
+    total = ["**all**", *(sum(row[i + 1] for row in files) for i in range(len(columns)))]
     causes = collections.Counter(
         entry["cause"] for of_file in record.values() for entry in of_file["not_passed"].values()
     )
     return "\n".join(
         [
             _HEAD,
-            f"| file | {' | '.join(_COUNTED)} |",
-            "|---|" + "--:|" * len(_COUNTED),
+            f"| file | {' | '.join(columns)} |",
+            "|---|" + "--:|" * len(columns),
             *(f"| {' | '.join(map(str, row))} |" for row in [*files, total]),
             "\nWhy those that do not pass do not:\n",
             "| cause | tests | |",
@@ -87,6 +103,12 @@ def page(record: Mapping[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _theirs(counts: Mapping[str, int]) -> tuple[int, int]:
+    """What passes on torch_xla itself, and what neither passes nor is skipped."""
+    passed = counts.get("passed", 0)
+    return passed, sum(counts.values()) - passed - counts.get("skipped", 0)
 
 
 def _by_file(rows: Iterable[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:
@@ -112,6 +134,8 @@ def _toml(record: Mapping[str, Any]) -> str:
     ]
     for file, of_file in record.items():
         lines += ["", f"[{_text(file)}]", f"counts = {_table(of_file['counts'])}"]
+        if "torch_xla" in of_file:
+            lines += [f"torch_xla = {_table(of_file['torch_xla'])}"]
         if of_file["not_passed"]:
             lines += ["", f"[{_text(file)}.not_passed]"]
         lines += [
