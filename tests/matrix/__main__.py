@@ -46,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             old = known["checks"] if known else {}
             done[combination.name] = new | {"checks": old | new["checks"]}
             _write(done)
+    _write(done)  # what the page says of them may be new
     return int(any(told for cells in done.values() for told in cells["checks"].values()))
 
 
