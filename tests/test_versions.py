@@ -63,6 +63,13 @@ def test_pairs_that_do_not_go_together_name_the_remedy(monkeypatch: pytest.Monke
     assert told(monkeypatch, jax="0.11.0") == {
         "jaxlib": ("jax is 0.11.0: pip install 'jaxlib==0.11.0'", False)
     }
+    assert told(monkeypatch, python="3.14.1", torch="2.10.0") == {}
+    assert told(monkeypatch, python="3.14.1", torch="2.9.1") == {
+        "torch": (
+            "without torch.compile on Python 3.14 and newer: pip install 'torch>=2.10'",
+            True,
+        )
+    }
     assert told(monkeypatch, libtpu="0.0.21") == {
         "libtpu": ("jax 0.10.2 goes with 0.0.42: pip install 'jax[tpu]==0.10.2'", False)
     }

@@ -67,6 +67,10 @@ def _pairs() -> list[Finding]:
     if jax and jaxlib and _key(jax)[:3] != _key(jaxlib)[:3]:
         remedy = f"jax is {jax}: pip install 'jaxlib=={jax}'"
         found.append(Finding("jaxlib", remedy, False))
+    torch = installed("torch")
+    if torch and _key(torch) < (2, 10) and _key(installed("python") or "") >= (3, 14):
+        remedy = "without torch.compile on Python 3.14 and newer: pip install 'torch>=2.10'"
+        found.append(Finding("torch", remedy, True))
     wanted = other_libtpu_wanted()
     if wanted is not None:
         remedy = f"jax {jax} goes with {wanted}: pip install 'jax[tpu]=={jax}'"

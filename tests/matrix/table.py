@@ -22,7 +22,8 @@ and runs:
 - **GPT step**: training steps of a GPT.
 
 The newest torch-mlir goes with all of them: its StableHLO is handed to jaxlib in the older of both
-sides' versions. `python -m xla_dynamo doctor` compares an installation with this range.
+sides' versions. torch 2.9 has no torch.compile on Python 3.14. `python -m xla_dynamo doctor`
+compares an installation with this range.
 """
 
 
