@@ -60,8 +60,12 @@ def _tensors(results: Any) -> list[Tensor]:
     return [results] if isinstance(results, Tensor) else list(results)
 
 
-@pytest.mark.parametrize("mask", [None, causal, document, empty_rows], ids=str)
-@pytest.mark.parametrize("score", [None, alibi, soft_cap, biased], ids=str)
+def _name(function: Callable[..., Tensor] | None) -> str:
+    return getattr(function, "__name__", "none")
+
+
+@pytest.mark.parametrize("mask", [None, causal, document, empty_rows], ids=_name)
+@pytest.mark.parametrize("score", [None, alibi, soft_cap, biased], ids=_name)
 def test_scores_and_masks(score: Any, mask: Any) -> None:
     blocks = None if mask is None else create_block_mask(mask, 2, 4, 32, 32, "cpu", BLOCK_SIZE=16)
     assert_as_eager(
