@@ -6,6 +6,7 @@ pyproject.toml turns FallbackWarning into an error: a test that wants one uses p
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -28,6 +29,8 @@ from torch._dynamo import guards  # noqa: E402
 import xla_dynamo  # noqa: E402
 
 torch.set_num_threads(2)
+# pytest adds handlers to loggers that do not propagate, and with any PyTorch prints every graph.
+logging.getLogger("torch.__trace").propagate = True
 gc.set_threshold(20_000, 10, 50)  # a compile makes so many objects that Python looked at them often
 # It times each graph's guards, for a log, after flushing the caches: a tenth of a compile.
 guards.profile_guard_manager = lambda *_: 0.0  # pyright: ignore

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spine
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = SimpleNamespace(max_executables=5, numerics="xla")
+    found = SimpleNamespace(max_executables=5, numerics="xla", cpu_kernels="xla")
     monkeypatch.setattr(options, "config", lambda: found)
 
 
@@ -29,6 +29,7 @@ def test_settings_of_pytorch_and_of_the_environment_are_filled_in(
     assert parsed == Options(
         matmul_precision="medium",
         numerics="xla",
+        cpu_kernels="xla",
         deterministic=True,
         max_executables=5,
         compiler_options={},
@@ -41,6 +42,7 @@ def test_what_is_given_goes_before_settings() -> None:
         "fallback": "error",
         "matmul_precision": "high",
         "numerics": "eager",
+        "cpu_kernels": "torch",
         "deterministic": True,
         "disk_cache": False,
         "max_executables": 2,
@@ -66,6 +68,7 @@ ERRORS = {
     r"options\['fallback'\]='gpu' is not legal; legal: 'cpu', 'error'\.": {"fallback": "gpu"},
     r"'low' is not legal; legal: 'highest', 'high', 'medium'": {"matmul_precision": "low"},
     r"options\['numerics'\]='jax' is not legal; legal: 'eager', 'xla'": {"numerics": "jax"},
+    r"options\['cpu_kernels'\]='mkl' is not legal; legal: 'torch', 'xla'": {"cpu_kernels": "mkl"},
     r"options\['disk_cache'\]='no' is not legal; legal: True, False": {"disk_cache": "no"},
     r"options\['deterministic'\]=2 is not legal": {"deterministic": 2},
     r"options\['max_executables'\]=0 is not >= 1": {"max_executables": 0},

@@ -172,6 +172,6 @@ def _tensor(buffer: Any) -> torch.Tensor:
     for length in shape:
         size *= length
     if not size:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     memory = (ctypes.c_char * size).from_address(buffer.data)
     return torch.frombuffer(memory, dtype=dtype).view(shape)
