@@ -78,12 +78,12 @@ def page(record: Mapping[str, Any]) -> str:
         [
             f"`{name}`",
             *(of_file["counts"].get(outcome, 0) for outcome in _COUNTED),
-            *_theirs(of_file.get("torch_xla", {})),
+            *_theirs(of_file.get("torch_xla")),
         ]
         for name, of_file in record.items()
     ]
     columns = (*_COUNTED, "torch_xla passed", "torch_xla not")
-    total = ["**all**", *(sum(row[i + 1] for row in files) for i in range(len(columns)))]
+    total = ["**all**", *(sum(row[i + 1] or 0 for row in files) for i in range(len(columns)))]
     causes = collections.Counter(
         entry["cause"] for of_file in record.values() for entry in of_file["not_passed"].values()
     )
@@ -105,8 +105,10 @@ def page(record: Mapping[str, Any]) -> str:
     )
 
 
-def _theirs(counts: Mapping[str, int]) -> tuple[int, int]:
-    """What passes on torch_xla itself, and what neither passes nor is skipped."""
+def _theirs(counts: Mapping[str, int] | None) -> tuple[Any, Any]:
+    """What passes on torch_xla itself, and what neither passes nor is skipped; if it was run."""
+    if counts is None:
+        return "", ""
     passed = counts.get("passed", 0)
     return passed, sum(counts.values()) - passed - counts.get("skipped", 0)
 
