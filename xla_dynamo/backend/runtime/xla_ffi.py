@@ -7,10 +7,14 @@ interface, whose structures have only grown at their ends; seen with jaxlib 0.7.
 from __future__ import annotations
 
 import ctypes
+import functools
+import re
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from pathlib import Path
 from typing import Any
 
+import jax
 import torch
 
 _METADATA, _EXECUTE = 1, 3  # a type of extension, a stage
@@ -151,8 +155,16 @@ def handler(work: Work) -> Any:
 
 def _tell_version(frame: Any) -> None:
     ours = ctypes.cast(frame.extension, POINTER(_MetadataExtension)).contents.metadata.contents
-    theirs = frame.api.contents.version
-    ours.version.major, ours.version.minor = theirs.major, theirs.minor
+    ours.version.major, ours.version.minor = 0, _minor_version()
+
+
+@functools.cache
+def _minor_version() -> int:
+    """The interface's minor version, of jaxlib's own header: older ones do not tell it here."""
+    header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+    found = re.search(r"#define XLA_FFI_API_MINOR (\d+)", header)
+    assert found is not None
+    return int(found[1])
 
 
 def _error(frame: Any, message: str) -> int | None:
