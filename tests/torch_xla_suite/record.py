@@ -27,7 +27,7 @@ process of its own. [CONTRIBUTING.md](../CONTRIBUTING.md#torch_xlas-tests) has t
 writes this page. Skipped are those that skip themselves here, most for want of a TPU or of several
 devices. A crash is a test that ends the process, or the process itself where it ends badly behind
 its last test; "too long" takes longer than its limit. The last two columns are what torch_xla 2.9.0
-itself gives on the CPU, in an environment of its own.
+itself gives on the CPU, in an environment of its own, for the files that were run there.
 `tests/torch_xla_suite/record.toml` has each test that does not pass, with what it says.
 """
 
