@@ -147,7 +147,10 @@ def _toml(record: Mapping[str, Any]) -> str:
 
 
 def _table(entry: Mapping[str, Any]) -> str:
-    pairs = (f"{k} = {_text(v) if isinstance(v, str) else v}" for k, v in entry.items())
+    pairs = (
+        f"{_text(k) if ' ' in k else k} = {_text(v) if isinstance(v, str) else v}"
+        for k, v in entry.items()
+    )
     return f"{{ {', '.join(pairs)} }}"
 
 
