@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import torch
 
-_METADATA, _EXECUTE = 1, 3  # a type of extension, a stage
+_METADATA = 1  # a type of extension
 _INTERNAL = 13  # an error code
 
 DTYPES = {

@@ -55,17 +55,12 @@ _dynamic_shapes = dynamic_shapes.OnDevice(record)
 def run_now(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     """Run `op` on the CPU on the values of its arguments; results go back to the device."""
 
-    def to_cpu(argument: Any) -> Any:
-        if type(argument) is Leaf:
-            return sync.download(argument.value)
-        return torch.device("cpu") if type(argument) is torch.device else argument
-
     def to_device(result: Any) -> Any:
         if not isinstance(result, torch.Tensor):
             return result
         return leaf(sync.upload(trace, result))
 
-    args, kwargs = pytree.tree_map(to_cpu, (list(args), dict(kwargs)))
+    args, kwargs = pytree.tree_map(sync.to_cpu, (list(args), dict(kwargs)))
     return pytree.tree_map(to_device, on_cpu(op.func, args, kwargs))
 
 

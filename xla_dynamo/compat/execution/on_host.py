@@ -34,11 +34,6 @@ def compute(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
     if op.random or not settings.launches_allowed() or not all(_is_the_hosts(t) for t in tensors):
         return NotImplemented
 
-    def to_host(argument: Any) -> Any:
-        if type(argument) is Leaf:
-            return sync.download(argument.value)
-        return torch.device("cpu") if type(argument) is torch.device else argument
-
     def held(result: Any) -> Any:
         if not isinstance(result, torch.Tensor):
             return result
@@ -46,7 +41,7 @@ def compute(trace: Trace, op: Op, args: Any, kwargs: Any) -> Any:
         return Value(own, trace, Held(result, sync.place))
 
     metrics.count_fallback(op.func)
-    args, kwargs = pytree.tree_map(to_host, (list(args), dict(kwargs)))
+    args, kwargs = pytree.tree_map(sync.to_cpu, (list(args), dict(kwargs)))
     with honouring_lazy_bits():
         return pytree.tree_map(held, op.func(*args, **kwargs))
 

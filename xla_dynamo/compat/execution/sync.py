@@ -23,7 +23,7 @@ from xla_dynamo.compat.recording import metrics, pending, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
-from xla_dynamo.compat.values.values import Array, Held, Meta, PutOff, Value, meta_of
+from xla_dynamo.compat.values.values import Array, Held, Leaf, Meta, PutOff, Value, meta_of
 from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings
@@ -232,6 +232,13 @@ def download(value: Value) -> torch.Tensor:
         out_of_memory.reraise(error, trace_of(value))
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
     return _laid_out(host, value)
+
+
+def to_cpu(argument: Any) -> Any:
+    """An op's argument as the same op takes it on the CPU."""
+    if type(argument) is Leaf:
+        return download(argument.value)
+    return torch.device("cpu") if type(argument) is torch.device else argument
 
 
 def _compute(value: Value) -> None:
