@@ -43,8 +43,10 @@ def main(arguments: Sequence[str]) -> int:
         chosen = _chosen(options.redo) if known else CHECKS
         if chosen:
             new = _run(combination, chosen, options.keep)
-            old = known["checks"] if known else {}
-            done[combination.name] = new | {"checks": old | new["checks"]}
+            if known and chosen != CHECKS:
+                new["checks"] = known["checks"] | new["checks"]
+                new["commit"] = known.get("commit", "")  # of most of them
+            done[combination.name] = new
             _write(done)
     _write(done)  # what the page says of them may be new
     return int(any(told for cells in done.values() for told in cells["checks"].values()))
@@ -67,7 +69,7 @@ def _write(done: dict[str, Any]) -> None:
 
 
 def _run(combination: Combination, chosen: Sequence[Check], keep: Path | None) -> dict[str, Any]:
-    """Install, and run each check: its failure in a line, or "" where it passes."""
+    """Install, and run each check: its failure in a line, or "" where it passes; what was run."""
     start = time.monotonic()
     folder = keep.resolve() / combination.name if keep else Path(tempfile.mkdtemp(prefix="matrix-"))
     print(f"{combination.name}: {folder}", flush=True)
@@ -80,12 +82,13 @@ def _run(combination: Combination, chosen: Sequence[Check], keep: Path | None) -
             quiet = {"PYTHONWARNINGS": "ignore::UserWarning"} if combination.torch_xla else {}
             checks = {check.name: _check(check, python, folder, quiet) for check in chosen}
         versions = _versions(python) if not told else {}
+        commit = _commit(folder / "src") if not told else ""
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     seconds = round(time.monotonic() - start)
     print(f"{combination.name}: {checks} in {seconds} s", flush=True)
-    return {"checks": checks, "versions": versions}
+    return {"checks": checks, "versions": versions, "commit": commit}
 
 
 def _environment(combination: Combination, folder: Path) -> tuple[Path, str]:
@@ -140,6 +143,12 @@ def _versions(python: Path) -> dict[str, str]:
         "print(json.dumps({p: m.version(p) for p in ('torch', 'torch-mlir', 'jaxlib', 'numpy')}))"
     )
     return json.loads(subprocess.check_output([python, "-c", code], text=True))
+
+
+def _commit(source: Path) -> str:
+    return subprocess.check_output(
+        ["git", "-C", source, "rev-parse", "--short", "HEAD"], text=True
+    ).strip()
 
 
 def _last_line(text: str) -> str:

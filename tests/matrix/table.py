@@ -21,6 +21,8 @@ and runs:
   torch.compile and on `xla` tensors, against eager;
 - **GPT step**: training steps of a GPT.
 
+**at** is the commit of this project that a line was last run with.
+
 The newest torch-mlir goes with all of them: its StableHLO is handed to jaxlib in the older of both
 sides' versions. torch 2.9 has no torch.compile on Python 3.14. `python -m xla_dynamo doctor`
 compares an installation with this range.
@@ -33,9 +35,9 @@ def page(done: Mapping[str, Any]) -> str:
     rows = [c for c in COMBINATIONS if c.name in done]
     lines = [
         _HEAD.format(operators=len(OPERATORS)),
-        f"| Python | torch | jax | transformers | {' | '.join(names)} | |",
-        "|---" * (len(names) + 5) + "|",
-        *(_row(combination, done[combination.name]["checks"]) for combination in rows),
+        f"| Python | torch | jax | transformers | {' | '.join(names)} | at | |",
+        "|---" * (len(names) + 6) + "|",
+        *(_row(combination, done[combination.name]) for combination in rows),
     ]
     told = [
         f"- {combination.name}, {name}: {text}"
@@ -46,8 +48,9 @@ def page(done: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *(["", "What does not pass:", "", *told] if told else [])]) + "\n"
 
 
-def _row(combination: Combination, checks: Mapping[str, str]) -> str:
-    cells = ["no" if text else "yes" for text in checks.values()]
+def _row(combination: Combination, known: Mapping[str, Any]) -> str:
+    cells = ["no" if text else "yes" for text in known["checks"].values()]
+    cells += [known.get("commit", ""), combination.why]
     beside = f" beside torch_xla {combination.torch_xla}" if combination.torch_xla else ""
     given = [combination.python, combination.torch + beside, combination.jax]
-    return f"| {' | '.join([*given, combination.transformers, *cells, combination.why])} |"
+    return f"| {' | '.join([*given, combination.transformers, *cells])} |"
