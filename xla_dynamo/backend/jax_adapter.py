@@ -5,6 +5,7 @@ xla_client.make_cpu_client, utils.absl_set_min_log_level, logging_config.
 
 | from   | what is new |
 |--------|-------------|
+| 0.8.0  | an MLIR context keeps no table of operations by address, which may be another's later |
 | 0.8.0  | `jax.enable_x64`; `Client.compile_and_load` takes a module, not only its bytecode |
 | 0.8.1  | `dlpack_managed_tensor_to_buffer` has a parameter `copy` |
 |        | until 0.10.1, loading a program logs LLVM's tuning flags as features that the CPU lacks |
@@ -32,6 +33,7 @@ from jax._src.lib import utils, xla_client  # pyright: ignore[reportPrivateImpor
 from jax.scipy import special
 
 VERSION = version.__version_info__
+SHARES_CONTEXTS = VERSION >= (0, 8)  # an MLIR context can serve for more than one program
 
 
 @contextmanager

@@ -10,6 +10,7 @@ FxImporter's `_config_check`, ContextCache, and the names of torch-mlir's passes
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,13 +26,14 @@ from torch_mlir.passmanager import PassManager
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import CompileError
 
+from . import contexts
 from .bodies import output_values, tensor_operands
 from .source import Location, location_of
 
 _stablehlo.register_stablehlo_passes()
 _WRITES: str = _stablehlo.get_current_version()
 
-_SIMPLIFY_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=%s})"
+_SIMPLIFY_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=})"
 # torch-backend-to-stablehlo-backend-pipeline without its verifier, which refuses func.call.
 _TORCH_TO_STABLEHLO = (
     "builtin.module("
@@ -53,24 +55,52 @@ class ImportRefused(CompileError):
     """torch-mlir could not lower a graph; the text holds its diagnostics."""
 
 
-def import_graph(graph: Graph, calls: Mapping[Node, str]) -> ir.Module:
+@dataclasses.dataclass(frozen=True)
+class _Lowering:
+    """A context with torch-mlir's dialects, and the pass managers in their order."""
+
+    context: ir.Context
+    passes: tuple[PassManager, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    """A module in the torch dialect, and what lowers it."""
+
+    module: ir.Module
+    lowering: _Lowering
+
+
+def _lowering() -> _Lowering:
+    context = ir.Context()
+    context.enable_multithreading(False)  # no threads, which a process that forks would wait for
+    torch_dialect.register_dialect(context)
+    context.emit_error_diagnostics = True
+    pipelines = (_SIMPLIFY_TORCH, _TORCH_TO_STABLEHLO)
+    return _Lowering(context, tuple(PassManager.parse(text, context) for text in pipelines))
+
+
+_lowerings = contexts.OfThread(_lowering)
+
+
+def import_graph(graph: Graph, calls: Mapping[Node, str]) -> Imported:
     """`graph` as a module in the torch dialect.
 
     Nodes in `calls` become calls of a private declaration of that name; the others become ops of
     the torch dialect. Placeholders and results keep their order.
     """
-    context = ir.Context()
-    torch_dialect.register_dialect(context)
+    lowering = _lowerings.get()
     for node in graph.nodes:
         # FxImporter prefers "tensor_meta" to "val", but passes keep only "val" up to date.
         node.meta.pop("tensor_meta", None)
-    importer = _Importer(context, calls)
+    importer = _Importer(lowering.context, calls)
     try:
         with _as_ops(calls):
             importer.import_stateless_graph(graph, func_name="main")
     except Exception as error:
+        _lowerings.drop()
         raise ImportRefused(f"torch-mlir cannot import this graph: {error}") from error
-    return importer.module
+    return Imported(importer.module, lowering)
 
 
 @contextlib.contextmanager
@@ -87,24 +117,29 @@ def _as_ops(calls: Iterable[Node]) -> Iterator[None]:
 
 
 @optional("")
-def text(module: ir.Module) -> str:
+def text(imported: Imported) -> str:
     """The module as MLIR text with locations."""
-    return module.operation.get_asm(enable_debug_info=True)
+    return imported.module.operation.get_asm(enable_debug_info=True)
 
 
-def to_stablehlo(module: ir.Module, version: str) -> bytes:
+def to_stablehlo(imported: Imported, version: str) -> bytes:
     """Lower a module of `import_graph` in place; a portable artifact of StableHLO `version`.
 
     Raises:
         ImportRefused: with torch-mlir's diagnostics.
     """
-    _run_passes(module, _SIMPLIFY_TORCH % "")
-    _run_passes(module, _TORCH_TO_STABLEHLO)
-    _replace_arith_constants(module)
+    module = imported.module
     try:
-        return _stablehlo.serialize_portable_artifact(module, _older(version, _WRITES))
+        _run_passes(imported)
+        _replace_arith_constants(module)
+        artifact = _stablehlo.serialize_portable_artifact(module, _older(version, _WRITES))
     except Exception as error:
+        _lowerings.drop()
+        if isinstance(error, ImportRefused):
+            raise
         raise ImportRefused(f"not plain StableHLO after torch-mlir: {error}") from error
+    _lowerings.count(len(artifact))
+    return artifact
 
 
 def _older(one: str, other: str) -> str:
@@ -112,18 +147,18 @@ def _older(one: str, other: str) -> str:
     return min(one, other, key=lambda version: [int(part) for part in version.split(".")])
 
 
-def _run_passes(module: ir.Module, pipeline: str) -> None:
+def _run_passes(imported: Imported) -> None:
     messages: list[str] = []
 
     def record(diagnostic: Any) -> bool:
         messages.append(str(diagnostic.message))
         return True
 
-    with module.context as context:
-        context.emit_error_diagnostics = True
+    with imported.lowering.context as context:
         handler = context.attach_diagnostic_handler(record)
         try:
-            PassManager.parse(pipeline).run(module.operation)
+            for manager in imported.lowering.passes:
+                manager.run(imported.module.operation)
         except Exception as error:
             raise ImportRefused("\n".join([*messages, str(error)])) from None
         finally:

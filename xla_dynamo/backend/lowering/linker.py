@@ -17,6 +17,7 @@ from xla_dynamo import versions
 from xla_dynamo.backend import jax_adapter
 from xla_dynamo.errors import CompileError
 
+from . import contexts
 from .bodies import UNKNOWN_LOCATION, Body
 from .source import Location
 
@@ -45,7 +46,22 @@ def link(
         CompileError: anything but StableHLO is left over.
         InstallationError: jaxlib cannot read what torch-mlir writes.
     """
-    with _fresh_context() as context:
+    try:
+        module = _link(main, bodies, precision, aliases)
+    except Exception:
+        _contexts.drop()
+        raise
+    _contexts.count(len(main) + sum(len(body.text) for body, _ in bodies.values()))
+    return module
+
+
+def _link(
+    main: bytes,
+    bodies: Mapping[str, tuple[Body, Location]],
+    precision: str,
+    aliases: Mapping[int, int],
+) -> ir.Module:
+    with _context() as context:
         module = _read(context, main)
         _erase_declarations(module, bodies)
         symbols = ir.SymbolTable(module.operation)
@@ -75,15 +91,22 @@ def of_artifact(artifact: bytes) -> ir.Module:
     Raises:
         InstallationError: it is none, or of a later version of StableHLO.
     """
-    with _fresh_context() as context:
+    with _context() as context:
         return _read(context, artifact, "an artifact")
 
 
-def _fresh_context() -> ir.Context:
+def _new_context() -> ir.Context:
     """An MLIR context with every dialect that JAX emits, from a lowering of the public API."""
     with jax_adapter.apart():
         module: Any = jax.jit(lambda: ()).lower().compiler_ir("stablehlo")
     return module.context
+
+
+_contexts = contexts.OfThread(_new_context)
+
+
+def _context() -> ir.Context:
+    return _contexts.get() if jax_adapter.SHARES_CONTEXTS else _new_context()
 
 
 def _read(context: ir.Context, artifact: bytes, what: str = "torch-mlir's StableHLO") -> ir.Module:

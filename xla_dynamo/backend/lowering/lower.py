@@ -72,8 +72,8 @@ def lower_graph(
         called = body, location
         name = names.setdefault(called, f"{called[0].name}.{len(names)}")
         calls[node], bodies[name] = name, called
-    module = importer.import_graph(graph, calls)
-    torch_dialect = importer.text(module) if keep_text else ""
-    artifact = importer.to_stablehlo(module, linker.stablehlo_version())
+    imported = importer.import_graph(graph, calls)
+    torch_dialect = importer.text(imported) if keep_text else ""
+    artifact = importer.to_stablehlo(imported, linker.stablehlo_version())
     linked = linker.link(artifact, bodies, _PRECISION[target.matmul_precision], aliases)
     return Lowered(linked, torch_dialect)
