@@ -6,9 +6,11 @@ import re
 
 import pytest
 import torch
-from torch_xla.stablehlo import StableHLOExportOptions, exported_program_to_stablehlo
 
-import xla_dynamo.compat  # noqa: F401
+from xla_dynamo.compat.torch_xla.stablehlo import (
+    StableHLOExportOptions,
+    exported_program_to_stablehlo,
+)
 from xla_dynamo.errors import UnsupportedOp
 
 _library = torch.library.Library("calls_by_name", "DEF")

@@ -33,7 +33,16 @@ from .source import Location, location_of
 _stablehlo.register_stablehlo_passes()
 _WRITES: str = _stablehlo.get_current_version()
 
-_SIMPLIFY_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=})"
+# torchdynamo-export-to-torch-backend-pipeline without its inliner, which took half of its time:
+# what is called here has no body yet.
+_SIMPLIFY_TORCH = (
+    "builtin.module("
+    "func.func(torch-reduce-op-variants{extra-library=}),"
+    "func.func(canonicalize),"
+    "func.func(torch-decompose-complex-ops{}),"
+    "func.func(torch-recompose-complex-ops),"
+    "func.func(canonicalize))"
+)
 # torch-backend-to-stablehlo-backend-pipeline without its verifier, which refuses func.call.
 _TORCH_TO_STABLEHLO = (
     "builtin.module("
