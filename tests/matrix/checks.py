@@ -58,9 +58,16 @@ def _sweep(door: str) -> tuple[str, ...]:
     return "-m", "tests.operators", *chosen, "--samples", "2", "--door", door, "--out", _RESULTS
 
 
+_KERNELS = (
+    "tests/backend/runtime/test_xla_ffi.py",
+    "tests/backend/runtime/test_host_kernels.py",
+    "tests/backend/lowering/test_host_kernels.py",
+)
+
 CHECKS = (
     Check("doctor", ("-m", "xla_dynamo", "doctor")),
     Check("spine", _pytest("-m", "spine", "tests/backend")),
+    Check("kernels", _pytest(*_KERNELS)),
     Check("seeds", _pytest("tests/legacy/test_seeds.py")),
     Check("digits", ("examples/digits.py", "--epochs", "3")),
     Check("operators", _sweep("compile"), _outcomes),

@@ -15,6 +15,7 @@ and runs:
 
 - **doctor**: `python -m xla_dynamo doctor`, which tries both ways in;
 - **spine**: the fast tests of passes, pipeline, lowering and runtime;
+- **kernels**: programs on the CPU that call PyTorch's own kernels;
 - **seeds**: the programs of torch_xla's public documents;
 - **digits**: `examples/digits.py`, three epochs;
 - **operators**, **lazy operators**: {operators} operators of PyTorch's own database by
@@ -49,7 +50,8 @@ def page(done: Mapping[str, Any]) -> str:
 
 
 def _row(combination: Combination, known: Mapping[str, Any]) -> str:
-    cells = ["no" if text else "yes" for text in known["checks"].values()]
+    told = [known["checks"].get(check.name) for check in CHECKS]
+    cells = ["not run" if text is None else "no" if text else "yes" for text in told]
     cells += [known.get("commit", ""), combination.why]
     beside = f" beside torch_xla {combination.torch_xla}" if combination.torch_xla else ""
     given = [combination.python, combination.torch + beside, combination.jax]
