@@ -46,11 +46,18 @@ def run(
     The process is a fork that has imported torch and jax; or, for programs about the start and the
     end of a process, forks, or signals, a `fresh` one.
     """
-    whole = os.environ | environment
-    start = _spawn if fresh or _read_at_import(whole) != _Server.start().environment else _fork
-    code, printed = start(arguments, cwd or Path.cwd(), whole)
+    code, printed = outcome(*arguments, fresh=fresh, cwd=cwd, **environment)
     assert (code != 0) == fails, f"exit code {code}\n{printed}"
     return printed
+
+
+def outcome(
+    *arguments: str, fresh: bool = False, cwd: Path | None = None, **environment: str
+) -> tuple[int, str]:
+    """The exit code of `python *arguments`, and its stdout and stderr together."""
+    whole = os.environ | environment
+    start = _spawn if fresh or _read_at_import(whole) != _Server.start().environment else _fork
+    return start(arguments, cwd or Path.cwd(), whole)
 
 
 def _read_at_import(environment: Mapping[str, str]) -> dict[str, str]:

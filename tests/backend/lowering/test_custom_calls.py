@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
+import xla_dynamo.compat  # noqa: F401  # isort: skip
 import pytest
 import torch
+from torch_xla.stablehlo import StableHLOExportOptions, exported_program_to_stablehlo
 
-from xla_dynamo.compat.torch_xla.stablehlo import (
-    StableHLOExportOptions,
-    exported_program_to_stablehlo,
-)
 from xla_dynamo.errors import UnsupportedOp
 
 _library = torch.library.Library("calls_by_name", "DEF")

@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+from tests import programs
+
 REPORT = """
 import sys
 import torch
@@ -148,7 +150,6 @@ SCRIPTS = {
     "exit code": "import sys; sys.exit(3)",
     "exit text": "import sys; sys.exit('bye')",
     "syntax": "a = (",
-    "interrupt": "raise KeyboardInterrupt",
     "hook": """
         import sys
         def hook(kind, error, trace):
@@ -164,9 +165,22 @@ SCRIPTS = {
 }
 
 
+def assert_run_is_what_python_does(arguments, folder):
+    """Ours in a fork of a process that has imported torch: see tests.programs."""
+    plain = programs.outcome(*arguments, fresh=True, cwd=folder)
+    assert programs.outcome("-m", "xla_dynamo", "run", *arguments, cwd=folder) == plain
+
+
 @pytest.mark.parametrize("kind", SCRIPTS)
 def test_run_is_what_python_does(kind, write, tmp_path):
     script = write(SCRIPTS[kind])
+    assert_run_is_what_python_does(("script.py", "a", "--b"), tmp_path)
+    assert script.exists()
+
+
+@pytest.mark.parametrize("text", [SCRIPTS["exception"], "raise KeyboardInterrupt"])
+def test_run_is_what_python_does_in_a_process_of_its_own(text, write, tmp_path):
+    write(text)
     plain = run("script.py", "a", "--b", cwd=tmp_path)
     ours = run("-m", "xla_dynamo", "run", "script.py", "a", "--b", cwd=tmp_path)
     assert (ours.returncode, ours.stdout, ours.stderr) == (
@@ -174,7 +188,6 @@ def test_run_is_what_python_does(kind, write, tmp_path):
         plain.stdout,
         plain.stderr,
     )
-    assert script.exists()
 
 
 @pytest.mark.parametrize(
@@ -191,13 +204,7 @@ def test_run_takes_modules_and_says_what_is_missing(arguments, write, tmp_path):
     write("", "bare/__init__.py")  # without a __main__
     write(text, "pack/__main__.py")
     write(text, "pack/part.py")
-    plain = run(*arguments, cwd=tmp_path)
-    ours = run("-m", "xla_dynamo", "run", *arguments, cwd=tmp_path)
-    assert (ours.returncode, ours.stdout, ours.stderr) == (
-        plain.returncode,
-        plain.stdout,
-        plain.stderr,
-    )
+    assert_run_is_what_python_does(arguments, tmp_path)
 
 
 def test_run_reaches_processes_that_the_script_starts(write, tmp_path):
