@@ -54,6 +54,10 @@ class DeviceUnavailable(XlaDynamoError):
     """The PJRT platform asked for does not exist or cannot be initialised here."""
 
 
+class ReplicaError(XlaDynamoError):
+    """Replicas of a program did not come together; the message names rank and cause."""
+
+
 class NotAvailable(XlaDynamoError, NotImplementedError):
     """A name of torch_xla that cannot do its work here; the message says what to use instead."""
 

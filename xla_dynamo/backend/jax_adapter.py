@@ -1,14 +1,17 @@
 """JAX as a part of this program: apart from the state of the user's JAX, whatever its version.
 
 The one file that knows where jax and jaxlib differ. Seen: 0.7.2 to 0.12.0. Private API met here:
-xla_client.make_cpu_client, utils.absl_set_min_log_level, logging_config.
+xla_client.make_cpu_client, utils.absl_set_min_log_level, logging_config, and of _jax
+get_distributed_runtime_service and _client, make_gloo_tcp_collectives.
 
 | from   | what is new |
 |--------|-------------|
 | 0.8.0  | an MLIR context keeps no table of operations by address, which may be another's later |
 | 0.8.0  | `jax.enable_x64`; `Client.compile_and_load` takes a module, not only its bytecode |
+|        | whether a process may die without the others is told to the service, not to the client |
 | 0.8.1  | `dlpack_managed_tensor_to_buffer` has a parameter `copy` |
 |        | until 0.10.1, loading a program logs LLVM's tuning flags as features that the CPU lacks |
+| 0.8.3  | XLA:CPU's collectives give up after a time that a flag sets |
 | 0.10.0 | `jax.lax.linalg.ormqr` |
 | 0.10.1 | `jax.scipy.special.erfcx` |
 | 0.10.2 | `dlpack_managed_tensor_to_buffer` has a parameter `dl_device_type` |
@@ -29,10 +32,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax, version
 from jax._src import logging_config
-from jax._src.lib import utils, xla_client  # pyright: ignore[reportPrivateImportUsage]
+from jax._src.lib import _jax, utils, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.scipy import special
 
 VERSION = version.__version_info__
+# Older versions end the process where they meet a flag that they do not know.
+COLLECTIVE_TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds" if VERSION >= (0, 8, 3) else ""
 SHARES_CONTEXTS = VERSION >= (0, 8)  # an MLIR context can serve for more than one program
 
 
@@ -56,9 +61,92 @@ def cpu_client(*, asynchronous: bool, devices: int | None = None) -> Any:
 _creating = threading.Lock()
 
 
+# The part of a launch on one device keeps a thread of the client's pool while it waits for the
+# others, and the next launch may already hold some: with fewer than two a device, N + 1 launches of
+# a small program hang for 40 s, and end the process. jaxlib 0.10.2 starts one a device, or a core.
+_THREADS_OF_DEVICE = 4
+_THREADS = "PJRT_NPROC"
+
+
 @functools.cache
 def _cpu_client(asynchronous: bool, devices: int | None) -> Any:
-    return xla_client.make_cpu_client(asynchronous=asynchronous, num_devices=devices)
+    with _variable(_THREADS, str(_THREADS_OF_DEVICE * (devices or 1)), (devices or 1) > 1):
+        return xla_client.make_cpu_client(asynchronous=asynchronous, num_devices=devices)
+
+
+def processes_client(service: Any, rank: int, count: int, devices: int, host: str) -> Any:
+    """A client of XLA:CPU whose collectives reach those of `count` processes, by gloo.
+
+    Args:
+        service: this process's connection: see `coordination_client`.
+        host: the name or address of this host for the others.
+    """
+    with _variable(_THREADS, str(_THREADS_OF_DEVICE * devices), devices > 1):
+        return xla_client.make_cpu_client(
+            asynchronous=True,
+            distributed_client=service,
+            node_id=rank,
+            num_nodes=count,
+            collectives=_jax.make_gloo_tcp_collectives(service, hostname=host),
+            num_devices=devices,
+        )
+
+
+_HEARTBEAT = 10  # seconds; with very long ones, get_live_nodes blocked
+_SHUTDOWN = 5
+
+
+def coordination_service(address: str, count: int, seconds: int) -> Any:
+    """JAX's coordination service for `count` processes, which come within `seconds`.
+
+    It lives as long as what this returns. A process that dies does not end the others.
+    """
+    more = {"recoverable": True} if VERSION >= (0, 8) else {}
+    with _errors_only():  # it warns of `recoverable`
+        return _jax.get_distributed_runtime_service(
+            address,
+            count,
+            heartbeat_timeout=_HEARTBEAT,
+            cluster_register_timeout=seconds,
+            shutdown_timeout=_SHUTDOWN,
+            **more,
+        )
+
+
+def coordination_client(address: str, rank: int, seconds: int) -> Any:
+    """The connection of process `rank` to the service, after all have come.
+
+    Raises:
+        RuntimeError: not all came.
+    """
+    more = {} if VERSION >= (0, 8) else {"recoverable": True}
+    client = _jax.get_distributed_runtime_client(
+        address,
+        rank,
+        init_timeout=seconds,
+        shutdown_timeout=_SHUTDOWN,
+        heartbeat_timeout=_HEARTBEAT,
+        # Without one, jaxlib ends the process where `connect` fails. It never runs, as jaxlib
+        # cannot make a Python object of its argument.
+        missed_heartbeat_callback=lambda status: None,
+        shutdown_on_destruction=False,
+        **more,
+    )
+    client.connect()
+    return client
+
+
+@contextmanager
+def _variable(name: str, value: str, needed: bool) -> Iterator[None]:
+    """An environment variable, unless the user has set it."""
+    if not needed or name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _enable_x64() -> AbstractContextManager[None]:
@@ -85,6 +173,13 @@ def loading() -> Iterator[None]:
     if not (0, 8, 1) <= VERSION < (0, 10, 2):
         yield
         return
+    with _errors_only():
+        yield
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """XLA's C++ code logs nothing within."""
     utils.absl_set_min_log_level(3)  # of absl's levels the last: what ends the process
     try:
         yield

@@ -33,6 +33,7 @@ from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
 from .passes.joint.symbolic_indices import keep_symbolic_indices
+from .passes.lowering.order_collectives import order_collectives
 from .passes.lowering.reverse_cumsum import join_reverse_cumsum
 from .passes.lowering.unflatten_matmul import unflatten_matmul
 from .passes.numerics.exact_division import keep_exact_division
@@ -83,6 +84,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         keep_exact_division,
         unflatten_matmul,
         materialize_inplace_sources,  # the cure of a miscompile: always on
+        order_collectives,  # the programs of processes differ, their collectives must not
     ),
 }
 

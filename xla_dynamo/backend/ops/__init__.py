@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import attention as attention
 from . import barriers as barriers
+from . import collectives as collectives
 from . import fused as fused
 from . import packed as packed
 from . import padded as padded

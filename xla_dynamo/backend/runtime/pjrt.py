@@ -33,10 +33,11 @@ from xla_dynamo import versions
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer, loading
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
-from . import host_kernels, host_memory
+from . import host_kernels, host_memory, job
 
 Device = Any
 Array = Any
+Where = Device | tuple[Device, ...]
 
 _TORCH_DEVICE_TYPE = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "rocm": "cuda"}
 
@@ -73,6 +74,9 @@ def _client(platform: str, asynchronous: bool) -> Any:
         return client_of_jax(platform)
     host_memory.keep_freed()
     host_kernels.register()
+    joint = job.current()
+    if asynchronous and joint is not None:
+        return joint.client
     return cpu_client(asynchronous=asynchronous, devices=_cpu_devices() if asynchronous else None)
 
 
@@ -105,20 +109,32 @@ def device_count(platform: str, *, asynchronous: bool = False) -> int:
     return len(device(platform, asynchronous=asynchronous).client.local_devices())
 
 
-def describe(of: Device) -> str:
-    """For cache keys and reports: platform, device kind, and versions of client and jaxlib."""
-    return f"{of.platform}/{of.device_kind}/{of.client.platform_version}/{jax.__version__}"
+def platform(of: Where) -> str:
+    """The name of the platform of a device, or of devices."""
+    return _devices(of)[0].platform
+
+
+def describe(of: Where) -> str:
+    """For cache keys and reports: platform, kind, replicas, versions of client and jaxlib."""
+    devices = _devices(of)
+    one = devices[0]
+    told = f"{one.platform}/{one.device_kind}/{one.client.platform_version}/{jax.__version__}"
+    return told if len(devices) == 1 else f"{told}/{len(devices)} replicas"
 
 
 class Executable:
-    """A compiled program on one device: arrays in, arrays out, through jaxlib's C++ call path."""
+    """A compiled program: arrays in, arrays out, through jaxlib's C++ call path.
 
-    def __init__(self, loaded: Any, device: Device, inputs: Sequence[Any], outputs: Sequence[Any]):
+    On several devices, one for each replica, the arrays are stacks: see `stack`.
+    """
+
+    def __init__(self, loaded: Any, on: Where, inputs: Sequence[Any], outputs: Sequence[Any]):
         self.loaded = loaded
-        self.device = device
+        self.devices = _devices(on)
+        self.device = self.devices[0]
         self.arguments, self.results = len(inputs), len(outputs)
         self.aliases = 0  # results that take over the memory of an argument
-        self._call = _call_path(loaded, device, len(inputs), outputs)
+        self._call = _call_path(loaded, self.devices, len(inputs), outputs)
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Launch; returns before the device is done (reading an output waits)."""
@@ -140,10 +156,12 @@ class Executable:
         return self.device.client.serialize_executable(self.loaded)
 
 
-def _call_path(loaded: Any, device: Device, inputs: int, outputs: Sequence[Any]) -> Any:
+def _call_path(
+    loaded: Any, devices: tuple[Device, ...], inputs: int, outputs: Sequence[Any]
+) -> Any:
     """The C++ call path of a program. It refers to no `Executable`, as the cycle would need gc."""
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    avals = [core.ShapedArray(*output) for output in outputs]
+    sharding = _sharding(devices)
+    avals = [_stacked(len(devices), *output) for output in outputs]
 
     def wrap(aval: Any, shards: Sequence[Array]) -> Array:
         # jax.make_array_from_single_device_arrays would initialise JAX's own devices.
@@ -179,17 +197,50 @@ def _call_path(loaded: Any, device: Device, inputs: int, outputs: Sequence[Any])
     )
 
 
+@functools.lru_cache(maxsize=256)
+def _sharding(devices: tuple[Device, ...]) -> Any:
+    """Of an array on one device; of several, one for each replica, stacked along dimension 0."""
+    if len(devices) == 1:
+        return jax.sharding.SingleDeviceSharding(devices[0])
+    mesh = jax.sharding.Mesh(np.array(devices), ("replica",))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica"))
+
+
+def _stacked(replicas: int, shape: Sequence[int], dtype: np.dtype) -> Any:
+    """PJRT looks at a stack's buffers only: a row stands for the dimension that scalars lack."""
+    if replicas > 1:
+        shape = (replicas * (shape[0] if shape else 1), *shape[1:])
+    return core.ShapedArray(tuple(shape), dtype)
+
+
+def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:
+    """The arrays of this process's replicas as one argument of a program on `devices`; no copy.
+
+    arrays: one for each of `devices` that is of this process, in their order.
+    """
+    aval = _stacked(len(devices), arrays[0].shape, arrays[0].dtype)
+    return ArrayImpl(aval, _sharding(devices), list(arrays), committed=True, _skip_checks=True)
+
+
+def parts(stack: Array) -> list[Array]:
+    """The arrays of this process's replicas in a stack."""
+    return stack._arrays
+
+
 Signature = Sequence[tuple[tuple[int, ...], np.dtype]]
 
 
 def compile(
     module: Any,
-    on: Device,
+    on: Where,
     inputs: Signature,
     outputs: Signature,
     overrides: Mapping[str, Any],
 ) -> Executable:
     """Compile a StableHLO module whose arguments and results are `inputs` and `outputs`.
+
+    on: a device, or the devices of all replicas of the program, of which some can be of other
+        processes.
 
     Raises:
         CompileError: with XLA's message.
@@ -200,9 +251,10 @@ def compile(
     except Exception as error:  # a user's compiler option of a wrong type
         raise CompileError(f"XLA refused the program: {error}") from error
     try:
+        devices = _devices(on)
         with module.context:
-            loaded = on.client.compile_and_load(
-                computation(module), _jax.DeviceList((on,)), options
+            loaded = devices[0].client.compile_and_load(
+                computation(module), _jax.DeviceList(devices), options
             )
     except (TypeError, AttributeError) as error:
         raise versions.explain(f"jaxlib does not take programs as it did: {error}") from error
@@ -233,22 +285,27 @@ def compile_only(module: Any, on: Device) -> Any:
 
 def deserialize(
     data: bytes,
-    on: Device,
+    on: Where,
     inputs: Signature,
     outputs: Signature,
     overrides: Mapping[str, Any],
 ) -> Executable:
     """The inverse of `Executable.serialize`, for the same device kind and versions."""
-    options = _options(on, overrides)
+    options, devices = _options(on, overrides), _devices(on)
     with loading():
-        loaded = on.client.deserialize_executable(data, _jax.DeviceList((on,)), options)
+        loaded = devices[0].client.deserialize_executable(data, _jax.DeviceList(devices), options)
     return Executable(loaded, on, inputs, outputs)
 
 
-def _options(on: Device, overrides: Mapping[str, Any]) -> Any:
+def _devices(on: Where) -> tuple[Device, ...]:
+    return on if isinstance(on, tuple) else (on,)
+
+
+def _options(on: Where, overrides: Mapping[str, Any]) -> Any:
     options = xc.CompileOptions()
-    options.num_replicas = options.num_partitions = 1
-    options.device_assignment = xc.DeviceAssignment.create(np.array([[on.id]]))
+    ids = np.array([[device.id] for device in _devices(on)])
+    options.num_replicas, options.num_partitions = ids.shape
+    options.device_assignment = xc.DeviceAssignment.create(ids)
     options.env_option_overrides = list(overrides.items())
     return options
 
@@ -307,7 +364,7 @@ def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Te
     Raises:
         Whatever the program that computes them failed with on the device.
     """
-    _jax.batched_block_until_ready(arrays)  # without the GIL, unlike the conversion
+    wait(arrays)
     if on.platform == "cpu" or not host:
         try:
             return [_torch_dlpack_in(_dlpack_out(array)) for array in arrays]
@@ -315,6 +372,15 @@ def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Te
             if on.platform != "cpu":
                 raise
     return [_from_numpy(np.array(array)) for array in arrays]
+
+
+def wait(arrays: Sequence[Array]) -> None:
+    """Return when the arrays are computed; other threads run meanwhile.
+
+    Raises:
+        Whatever the program that computes them failed with on the device.
+    """
+    _jax.batched_block_until_ready(arrays)
 
 
 def pointer(array: Array) -> int:

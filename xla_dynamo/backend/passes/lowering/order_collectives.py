@@ -1,0 +1,55 @@
+"""Have the collectives of a program run in the order in which the user called them.
+
+XLA is free to reorder what does not depend on each other, and schedules a program as a whole. The
+programs of processes can differ outside of their collectives (rank 0 keeps its loss to print it),
+and these must come in the same order in all. So each depends on the one before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.ops.collectives import COMMUNICATING
+from xla_dynamo.backend.passes.contract import Context
+
+
+def order_collectives(graph: Graph, context: Context) -> bool:
+    """Name, in each collective of `graph`, a result of the one before it."""
+    found = [node for node in fx.calls(graph) if node.target in COMMUNICATING]
+    for earlier, later in itertools.pairwise(found):
+        if not _depends(later, earlier):
+            later.kwargs = {**later.kwargs, "after": _result(earlier)}
+    return len(found) > 1
+
+
+def _depends(node: Node, on: Node) -> bool:
+    """Whether `node` needs a result of `on`."""
+    seen: set[Node] = set()
+    waiting = [node]
+    while waiting:
+        for operand in waiting.pop().all_input_nodes:
+            if operand is on:
+                return True
+            if operand not in seen:
+                seen.add(operand)
+                waiting.append(operand)
+    return False
+
+
+def _result(node: Node) -> Node:
+    """A tensor that a collective gives; of several, one of the last dtype, which comes last."""
+    value = node.meta["val"]
+    if not isinstance(value, (list, tuple)):
+        return node
+    dtypes = [each.dtype for each in value]
+    index = dtypes.index([*dict.fromkeys(dtypes)][-1])
+    for user in node.users:
+        if user.target is operator.getitem and user.args[1] == index:
+            return user
+    with node.graph.inserting_after(node):
+        args = node, index
+        return edit.insert(node.graph, operator.getitem, args, {}, like=node, value=value[index])
