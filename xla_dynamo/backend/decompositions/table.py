@@ -22,6 +22,7 @@ from .determinants import LINEAR_ALGEBRA_DECOMPOSITIONS
 from .eager_layout import restrided_decompositions, restrided_ops
 from .empty_strided import BLANK_DECOMPOSITIONS
 from .foreach import FOREACH_DECOMPOSITIONS
+from .functional_collectives import FUNCTIONAL_COLLECTIVES
 from .matmul_backward import PRODUCT_DECOMPOSITIONS
 from .mended import MENDED
 
@@ -61,6 +62,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **PRODUCT_DECOMPOSITIONS,
         **FOREACH_DECOMPOSITIONS,
         **BLANK_DECOMPOSITIONS,
+        **FUNCTIONAL_COLLECTIVES,
     }
 
 

@@ -30,16 +30,19 @@ aten = torch.ops.aten
 def compile_arrays(
     graph: Graph,
     request: Request,
-    device: pjrt.Device,
+    device: pjrt.Where,
     donated: Collection[int],
     refused_op: Callable[[Any], None],
 ) -> Run:
     """Compile `graph` (it is edited) for `device`; it must use all its arguments.
 
+    device: several are of replicas, none of which may run ops on the CPU: all have one program.
     donated: positions of arguments that are not used afterwards: results take over their memory.
     refused_op: called, at each run, with each op that runs on the CPU.
     """
-    context = request.context(device.platform)
+    if isinstance(device, tuple):
+        request = replace(request, options=replace(request.options, fallback="error"))
+    context = request.context(pjrt.platform(device))
     pipeline.run(Stage.JOINT, graph, context)
     pipeline.run(Stage.STATIC, graph, context)
     refused = context.lifted.unsupported

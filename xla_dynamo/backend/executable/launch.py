@@ -24,13 +24,13 @@ from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.backend.runtime import buffers, cache, pjrt, resident
+from xla_dynamo.backend.runtime import buffers, cache, job, pjrt, resident
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import output_plan
+from . import joint, output_plan
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,18 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             graph.erase_node(node)
     if all(output.array is None for output in planned):
         return lambda arguments: [output.result(arguments, ()) for output in planned]
+    make: Any = functools.partial(compile_executable, graph, request, device)
+    collectives = joint.collectives_of(graph)
+    if collectives:
+        of = job.of_collectives()
+        device = of.client.local_devices()[0]
+        whole = functools.partial(compile_executable, graph, request)
+        make = functools.partial(joint.JointProgram, of, collectives, whole)
     if home is not None:
         there, launch = home, resident.RESIDENCIES[home.type].launch
-        make = functools.partial(compile_executable, graph, request, device)
         executable = resident.RESIDENCIES[home.type].compiled(make, there)
         return _launch(planned, lambda given: launch(executable, [given[i] for i in used], there))
-    executable = compile_executable(graph, request, device)
+    executable = make()
     slots = [buffers.Slot(device, i, i in request.resident) for i in used]
     host = all(node.meta["val"].device.type == "cpu" for node in fx.results(graph))
 
@@ -128,14 +134,14 @@ def warn_of_eager(request: Request, error: Exception) -> None:
 def compile_executable(
     graph: Graph,
     request: Request,
-    device: pjrt.Device,
+    device: pjrt.Where,
     aliases: Mapping[int, int] = MappingProxyType({}),
 ) -> pjrt.Executable:
     """Lower and compile a graph whose results are distinct computed tensors (it is edited).
 
     `aliases`: argument position -> position of the result that may take over its memory.
     """
-    context = request.context(device.platform)
+    context = request.context(pjrt.platform(device))
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
     lowered = lower(graph, context, keep_text=keep_text, aliases=aliases)
@@ -191,11 +197,11 @@ def lower(graph: Graph, context: Context, **details: Any) -> Lowered:
 
 
 def _load_or_compile(
-    graph: Graph, lowered: Lowered, request: Request, device: pjrt.Device
+    graph: Graph, lowered: Lowered, request: Request, device: pjrt.Where
 ) -> tuple[pjrt.Executable, bool]:
     inputs = [_signature(node) for node in fx.placeholders(graph)]
     outputs = [_signature(node) for node in fx.results(graph)]
-    overrides = request.options.xla_overrides(device.platform)
+    overrides = request.options.xla_overrides(pjrt.platform(device))
     entry = _entry(lowered, request, device, overrides)
     if entry is None:
         return pjrt.compile(lowered.module, device, inputs, outputs, overrides), False
@@ -216,7 +222,7 @@ def _load_or_compile(
 
 @optional(None)
 def _entry(
-    lowered: Lowered, request: Request, device: pjrt.Device, overrides: Mapping[str, Any]
+    lowered: Lowered, request: Request, device: pjrt.Where, overrides: Mapping[str, Any]
 ) -> tuple[cache.DiskCache, str, bytes | None] | None:
     """The disk cache, the program's key in it, and what is stored there; None without a cache."""
     folder = config().cache_dir if request.options.disk_cache else None

@@ -8,6 +8,7 @@ Dynamo) and runtime.pjrt (DLPack). A release of PyTorch that renames something i
 - torch._prims_common: the order in memory that eager's kernels give to results
 - torch._C._nn: functions that torch.nn.functional calls, as Dynamo's graphs name them
 - torch._higher_order_ops: flex_attention's eager implementation
+- torch._C._distributed_c10d: process groups by the names that graphs hold
 - torch._dispatch, torch.utils._python_dispatch, torch._C._ExcludeDispatchKeyGuard: what takes part
   in the dispatch of an op
 """
@@ -18,6 +19,7 @@ import functools
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import _resolve_process_group
 from torch._decomp import core_aten_decompositions as core_aten_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper as native_batch_norm_helper
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
@@ -37,6 +39,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 reduction_number = _reduction.get_enum
 old_reduction_number = _reduction.legacy_get_enum
 nn_functions: Any = torch._C._nn  # type: ignore[attr-defined]
+resolve_process_group: Any = _resolve_process_group
 no_modes = _disable_current_modes
 
 
