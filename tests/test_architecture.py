@@ -269,7 +269,7 @@ PRIVATE = {
     "compat/values/torch_private.py": "what the lazy device uses, by one name each",
     "compat/device/openxla.py": "PyTorch's backend of that name, and where Dynamo keeps it",
     "compat/device/torch_patches.py": "functions of PyTorch that are replaced",
-    "compat/torch_xla/distributed/xla_backend.py": "torch.distributed's classes for a backend",
+    "compat/torch_xla/distributed/_process_group.py": "torch.distributed's classes for a backend",
 }
 
 
@@ -337,6 +337,8 @@ UNBOUNDED = {
     "compat.recording.metrics.metrics": "one for each name in the code; samples have a capacity",
     "compat.recording.op_forms._forms": "one for each op",
     "compat.recording.op_forms.without_copy": "one for each op",
+    "compat.recording.devices.before_use": "filled at install, and emptied by the first use",
+    "compat.recording.replicas._members": "one for each device",
     "compat.recording.seeds._states": "one for each device",
     "compat.recording.pending._traces": "one for each device; its trie has a capacity",
     "compat.reporting.metrics_report._before": "one for each op",

@@ -44,6 +44,8 @@ class Config:
         "xla". XLA_DYNAMO_CPU_KERNELS.
     cpu_tensors: what an op of the lazy device does with a CPU tensor beside one of its own:
         "error", or "torch_xla" to upload it where torch_xla 2.9 does. XLA_DYNAMO_CPU_TENSORS.
+    patience: seconds that a replica waits for the others, in a collective or a rendezvous, before
+        that is an error. XLA_DYNAMO_PATIENCE.
     """
 
     platform: str | None
@@ -57,6 +59,7 @@ class Config:
     numerics: str
     cpu_kernels: str
     cpu_tensors: str
+    patience: int
 
 
 def from_environment(environment: Mapping[str, str]) -> Config:
@@ -81,6 +84,7 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         numerics=_choice(environment, "XLA_DYNAMO_NUMERICS", "eager", "xla"),
         cpu_kernels=_choice(environment, "XLA_DYNAMO_CPU_KERNELS", "torch", "xla"),
         cpu_tensors=_choice(environment, "XLA_DYNAMO_CPU_TENSORS", "error", "torch_xla"),
+        patience=_positive(environment, "XLA_DYNAMO_PATIENCE", 300),
     )
 
 

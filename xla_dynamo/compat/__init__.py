@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from xla_dynamo import versions
 
-from .device import autocast, grad_scaler, register, torch_patches
+from .device import autocast, grad_scaler, register, torch_patches, torchrun
 from .namespace import finder, operators
 from .reporting import debugging
 
@@ -29,6 +29,7 @@ def install() -> None:
     torch_patches.install()
     debugging.install()
     operators.install()
+    torchrun.install()
 
 
 def uninstall() -> None:

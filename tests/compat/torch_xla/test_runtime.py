@@ -145,7 +145,7 @@ def test_launch_calls_the_function_here(monkeypatch):
     torch_xla.launch(lambda index, a: calls.append((index, a)), args=("a",))
     assert calls == [(0, "a")]
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(NotAvailable, match="torchrun started 4 processes"):
+    with pytest.raises(NotAvailable, match="WORLD_SIZE is 4, and this process is the only"):
         torch_xla.launch(calls.append)
 
 

@@ -54,6 +54,15 @@ def lost_by(error: Exception, trace: Trace, live: Sequence[int], lost: Lost) -> 
     return _spread(failure, culprit, trace, lost)
 
 
+def lost_with_collectives(error: Exception, trace: Trace) -> Lost:
+    """All that depends on other replicas, with whom `error` kept a pending trace from running."""
+    failure, lost = Failure(_without_frames(error), "The replicas did not come together."), NOTHING
+    for state in trace.state.path():
+        if state.op.collective:
+            lost = _spread(failure, state, trace, lost)
+    return lost
+
+
 def _spread(failure: Failure, culprit: State, trace: Trace, lost: Lost) -> Lost:
     """`lost`, with the op `culprit` and all that depends on it."""
     states, values = set(lost.states), dict(lost.values)

@@ -72,11 +72,12 @@ def compile_trace(
     trace: Trace,
     live: Sequence[int],
     dead: Sequence[int],
-    device: pjrt.Device,
+    device: pjrt.Where,
     without: Collection[State] = (),
 ) -> tuple[Program, Run]:
     """The program of the pending trace for the results `live`; it takes over the inputs `dead`.
 
+    device: the device, or those of all replicas.
     without: ops that are not run: no result depends on them.
     """
     with shape_inference.lock, interrupts.deferred(once=True):  # threads share fakes
@@ -87,7 +88,8 @@ def compile_trace(
         options = repr(recompile_reason.compile_options())
         # Ops on integers give floats of the default dtype, which no argument tells.
         dtype = torch.get_default_dtype()
-        key = (trace.device, dtype, donated, options, structure(builder.graph))
+        where = device if isinstance(device, tuple) else trace.device
+        key = (where, dtype, donated, options, structure(builder.graph))
         run, compiled = _runs.get(key), None
         if run is not None:
             _runs.move_to_end(key)

@@ -19,11 +19,13 @@ import torch
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend.runtime.platforms import default_platform
-from xla_dynamo.compat.recording import metrics, pending, shape_inference
+from xla_dynamo.compat.recording import metrics, pending, replicas, shape_inference
 from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values import forks, storage
 from xla_dynamo.compat.values.storage import stored
+from xla_dynamo.compat.values.trie import State
 from xla_dynamo.compat.values.values import Array, Held, Leaf, Meta, PutOff, Value, meta_of
+from xla_dynamo.errors import ReplicaError
 from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings
@@ -69,10 +71,27 @@ def cut(trace: Trace) -> bool:
         live = alive(trace)
         dead = tuple([i for i, n in enumerate(_references(trace.inputs)) if n == _HELD])
         try:
-            _run(trace, live, dead)
+            if trace.state.collective:
+                _run_together(trace, live, dead)
+            else:
+                _run(trace, live, dead)
         except Exception as error:
             _run_others(trace, live, dead, error)
         return True
+
+
+def _run_together(trace: Trace, live: _Numbers, dead: _Numbers) -> None:
+    """Launch with all other replicas what has collectives; their world settles it."""
+    member = replicas.of_device(trace.device.index)
+    if member is None:
+        if all(state.op.func.namespace != "xla_dynamo" for state in _collectives(trace)):
+            _run(trace, live, dead)  # PyTorch's own, in a group of one
+            return
+        raise ReplicaError(
+            f"What is pending on {trace.device} exchanges values with other replicas, and their "
+            "run has ended: read results, or call xm.mark_step(), before the loop function returns."
+        )
+    member.world.launch(member.rank, trace, live, dead)
 
 
 def _run(
@@ -94,12 +113,19 @@ def _run(
         trace.clear()
 
 
+def _collectives(trace: Trace) -> list[State]:
+    return [state for state in trace.state.path() if state.op.collective]
+
+
 def _run_others(trace: Trace, live: _Numbers, dead: _Numbers, error: Exception) -> NoReturn:
     """Launch what does not depend on the op that raised `error`, and raise that."""
     lost, latest = failed_values.NOTHING, error
     try:
         while True:
-            more = failed_values.lost_by(latest, trace, live, lost)
+            if latest is error and trace.state.collective:
+                more = failed_values.lost_with_collectives(error, trace)
+            else:
+                more = failed_values.lost_by(latest, trace, live, lost)
             if more is None:
                 out_of_memory.reraise(latest, trace)
             lost = more
@@ -126,22 +152,39 @@ def alive(trace: Trace) -> tuple[int, ...]:
 
 
 def _launch(trace: Trace, program: Program, run: Run) -> None:
-    inputs, values = trace.inputs, trace.values
+    arrays = arguments(trace, program)
+    start = time.perf_counter_ns()
+    _store(trace, program, run(arrays), start)
+
+
+def arguments(trace: Trace, program: Program) -> list[Array]:
+    """The arrays that a trace's program takes: its inputs, numbers and seeds."""
+    inputs, scalars = trace.inputs, trace.scalars
     arrays = [inputs[i].array for i in program.inputs]
-    scalars = trace.scalars
     device = device_of(trace)
     for dtype, indices in program.scalars:
         arrays.append(pjrt.put(np.array([scalars[i] for i in indices], dtype), device))
     if program.seeds:
         seeds = np.array([trace.seeds[i] for i in program.seeds], np.uint64)
         arrays.append(pjrt.put(seeds.view(np.uint32).reshape(-1, 2), device))
-    start = time.perf_counter_ns()
-    results = run(arrays)
+    return arrays
+
+
+def settle(trace: Trace, program: Program, results: Sequence[Array], start: int) -> None:
+    """Give the values of a trace, launched at `start`, their arrays; begin a new trace."""
+    with interrupts.deferred():
+        _store(trace, program, results, start)
+        trace.clear()
+
+
+def _store(trace: Trace, program: Program, results: Sequence[Array], start: int) -> None:
+    values = trace.values
     for i, array in zip(program.results, results, strict=True):
         value = values[i]
         value.array = array
         value.stamp = None
-    metrics.launched(trace.state, len(values), len(inputs) + len(scalars), len(results))
+    given = len(trace.inputs) + len(trace.scalars)
+    metrics.launched(trace.state, len(values), given, len(results))
     if results:
         index, name = trace.device.index, metrics.of_trace("ExecuteTime")
         metrics.watch(index, start, results[program.watch], id(program), name)
@@ -229,6 +272,9 @@ def download(value: Value) -> torch.Tensor:
     try:
         host = _host(value)
     except Exception as error:
+        member = replicas.of_device(trace_of(value).device.index)
+        if member is not None and not out_of_memory.lacks_memory(error):
+            member.world.explain(error)
         out_of_memory.reraise(error, trace_of(value))
     metrics.downloaded(time.perf_counter_ns() - start, host.nbytes)
     return _laid_out(host, value)

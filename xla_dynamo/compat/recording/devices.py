@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,16 @@ _HARDWARE = {"cpu": "CPU", "tpu": "TPU", "cuda": "CUDA", "gpu": "CUDA", "rocm": 
 _thread = threading.local()
 
 
+# Are called, once, before the platform is initialised.
+before_use: list[Callable[[], None]] = []
+
+
+def prepare() -> None:
+    """Do what waits for the first use of a device."""
+    while before_use:
+        before_use.pop()()
+
+
 @functools.cache
 def count() -> int:
     """How many devices this process has.
@@ -36,6 +47,7 @@ def count() -> int:
     Raises:
         DeviceUnavailable: the platform cannot be initialised here.
     """
+    prepare()
     environment.read(environment.PLATFORM)
     return pjrt.device_count(default_platform(), asynchronous=True)
 
@@ -58,6 +70,7 @@ def client_device(device: Named | None = None) -> Any:
 
 @functools.cache
 def _client_device(platform: str, index: int) -> Any:
+    prepare()
     environment.read(environment.PLATFORM)
     return pjrt.device(platform, index, asynchronous=True)
 

@@ -1,66 +1,102 @@
-"""Replicas in threads, as data_parallel.DataParallel starts them: how they average gradients.
+"""Which replicas train together, and which of them a device is.
 
-Each thread trains a copy of the model on a device of its own; before an optimizer step the copies
-average their gradients, through the CPU.
+A replica is a device with its thread (data_parallel), or with its process (xla_multiprocessing).
+What its ops record is compiled once for all replicas where it holds collectives, and launched
+together.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
-import torch
+from . import devices
+from .trace import Trace
 
-_local = threading.local()
 
+class World(Protocol):
+    """Replicas that train together."""
 
-class Replicas:
-    """A group of `count` threads."""
+    size: int
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._barrier = threading.Barrier(count)
-        self._given: list[Any] = [None] * count
-
-    def join(self, rank: int) -> None:
-        """Make the calling thread number `rank` of this group."""
-        _local.member = (self, rank)
-
-    def leave(self) -> None:
-        """The calling thread is in no group any more."""
-        _local.member = None
-
-    def exchange(self, rank: int, item: Any) -> list[Any]:
-        """The items of all threads, by rank; waits for all of them.
+    def launch(self, rank: int, trace: Trace, live: Sequence[int], dead: Sequence[int]) -> None:
+        """Launch the pending trace of replica `rank`, which has collectives; begin a new one.
 
         Raises:
-            threading.BrokenBarrierError: another thread failed.
+            ReplicaError: not all replicas come, or they have not recorded the same program.
         """
-        self._given[rank] = item
-        self._barrier.wait()
-        items = list(self._given)
-        self._barrier.wait()  # nobody gives anew before all have read
-        return items
+        ...
 
-    def fail(self) -> None:
-        """Wake up the others: this thread will not arrive."""
-        self._barrier.abort()
+    def exchange(self, rank: int, tag: str, item: Any, among: Sequence[int] = ()) -> list[Any]:
+        """The items of all replicas, by rank; waits for all. Processes may do so `among` some.
 
+        Raises:
+            ReplicaError: not all replicas come, or they come with other tags.
+        """
+        ...
 
-def count() -> int:
-    """How many replicas the calling thread belongs to, itself included."""
-    member = getattr(_local, "member", None)
-    return 1 if member is None else member[0].count
+    def explain(self, error: Exception) -> NoReturn:
+        """Raise why reading what a launch computes failed with `error`."""
+        ...
 
 
-def average(gradients: Sequence[torch.Tensor]) -> None:
-    """Replace each gradient by its mean over the replicas, in place; alone, do nothing."""
-    member = getattr(_local, "member", None)
-    if member is None or member[0].count == 1:
-        return
-    group, rank = member
-    shares = group.exchange(rank, [gradient.detach().cpu() for gradient in gradients])
-    with torch.no_grad():
-        for gradient, parts in zip(gradients, zip(*shares, strict=True), strict=True):
-            gradient.copy_(torch.stack(parts).mean(0))
+@dataclass(frozen=True)
+class Member:
+    """A replica: number `rank` of its world."""
+
+    world: World
+    rank: int
+
+
+_members: dict[int, Member] = {}
+_of_process: Member | None = None
+
+
+def of_device(index: int) -> Member | None:
+    """The replica that runs on device `index` of this process."""
+    return _members.get(index, _of_process)
+
+
+@contextmanager
+def joined(index: int, member: Member) -> Iterator[None]:
+    """Within, `member` runs on device `index` of this process."""
+    before = _members.get(index)
+    _members[index] = member
+    try:
+        yield
+    finally:
+        if before is None:
+            del _members[index]
+        else:
+            _members[index] = before
+
+
+def join_process(member: Member) -> None:
+    """`member` runs on each device of this process, to its end."""
+    global _of_process
+    _of_process = member
+
+
+def is_joined() -> bool:
+    """Whether this process is a replica."""
+    return _of_process is not None
+
+
+def current() -> Member | None:
+    """The replica of the calling thread's default device."""
+    devices.prepare()
+    return of_device(devices.default().index) if _members else _of_process
+
+
+def size() -> int:
+    """How many replicas train together, the caller's included."""
+    member = current()
+    return 1 if member is None else member.world.size
+
+
+def rank() -> int:
+    """The number of the caller's replica."""
+    member = current()
+    return 0 if member is None else member.rank

@@ -335,7 +335,8 @@ class Trace:
     def add_state(self, key: Any, positional: int, scalars: int, outputs: Outputs) -> State:
         """What follows the state of now by an op that was never recorded there."""
         parent = self.state
-        state = State(parent, key, positional, scalars, outputs, user_location())
+        collective = parent.collective or key[0].collective
+        state = State(parent, key, positional, scalars, outputs, user_location(), collective)
         if parent.first is None:
             parent.first_key, parent.first = list(key), state
         parent.children[key] = state

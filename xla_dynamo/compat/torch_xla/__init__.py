@@ -57,10 +57,10 @@ def launch(
     start_method: str = "spawn",
     debug_single_process: bool = False,
 ) -> None:
-    """Call fn(0, *args): this process is the only replica.
+    """Call fn(rank, *args): on the one replica, or as one of those that torchrun has started.
 
     Raises:
-        NotAvailable: torchrun started several processes, each of which would train alone.
+        NotAvailable: several processes were started that do not know of each other.
         NotImplementedError: in SPMD mode.
     """
     from . import runtime
@@ -68,10 +68,14 @@ def launch(
 
     if runtime.is_spmd():
         raise NotImplementedError("launch function does not support SPMD at this time")
-    started = int(os.environ.get("WORLD_SIZE") or 1)
-    if started > 1:
+    started, size = int(os.environ.get("WORLD_SIZE") or 1), runtime.world_size()
+    if started > 1 == size:
         raise NotAvailable(
-            f"torchrun started {started} processes, and xla_dynamo runs one replica: each process "
-            "would train on its own. Start one, with --nproc-per-node=1."
+            f"WORLD_SIZE is {started}, and this process is the only replica: each would train on "
+            "its own. Start the processes by torchrun, which sets RANK, MASTER_ADDR and "
+            "MASTER_PORT, too, and use no device before; or start one."
         )
+    if size > 1:
+        xla_multiprocessing.run_replica(fn, runtime.global_ordinal(), *args)
+        return
     xla_multiprocessing.spawn(fn, args=tuple(args), nprocs=1, start_method=start_method)

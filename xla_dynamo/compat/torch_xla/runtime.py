@@ -1,7 +1,7 @@
 """torch_xla.runtime: the rank of this process, and the devices of the program.
 
-There is one process: rank 0 of a world of 1, with `local_device_count` PJRT devices. `world_size`
-counts replicas, not devices.
+There is one process, with `local_device_count` PJRT devices. `world_size` counts replicas, not
+devices: the threads of a DataParallel, or 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from xla_dynamo.compat.recording import devices, pending
+from xla_dynamo.compat.recording import devices, pending, replicas
 from xla_dynamo.compat.values import environment
 from xla_dynamo.config import config
 from xla_dynamo.errors import NotAvailable
@@ -69,19 +69,32 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
 
 
 def world_size() -> int:
-    """1: the number of replicas, of processes, and of processes on this host."""
-    return 1
-
-
-process_count = local_process_count = world_size
+    """The number of replicas."""
+    return replicas.size()
 
 
 def global_ordinal() -> int:
-    """0: the index of this replica, of this process, and of this host."""
+    """The index of this replica, and its index on this host."""
+    return replicas.rank()
+
+
+local_ordinal = global_ordinal
+
+
+def process_count() -> int:
+    """1: the number of processes, and of processes on this host."""
+    return 1
+
+
+local_process_count = process_count
+
+
+def process_index() -> int:
+    """0: the index of this process, and of this host."""
     return 0
 
 
-local_ordinal = process_index = host_index = global_ordinal
+host_index = process_index
 
 
 def global_device_count() -> int:

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from xla_dynamo.lazily import lazily
+
 from .scalar_inputs import SCALARS
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.ops import collectives
+else:
+    collectives = lazily("xla_dynamo.backend.ops.collectives", globals())
 
 aten = torch.ops.aten
 
@@ -27,12 +34,14 @@ class Op:
     handler: what to call instead of recording.
     scalars: positions (or names) of arguments whose numbers are inputs of the trace.
     random: whether it draws from the device's generator.
+    collective: whether it is one among replicas.
     """
 
     func: Any
     handler: Handler | None
     scalars: Collection[int | str]
     random: bool
+    collective: bool
 
     def __repr__(self) -> str:
         return str(self.func)
@@ -56,11 +65,19 @@ def handles(*funcs: Any) -> Callable[[Handler], Handler]:
     return register
 
 
+def _is_collective(func: Any) -> bool:
+    if func.namespace == "_c10d_functional":  # PyTorch's, which become ours
+        name = func._schema.name.partition("::")[2]
+        return name.startswith(("all_", "reduce_scatter", "broadcast"))
+    return func.namespace == "xla_dynamo" and func in collectives.COLLECTIVES
+
+
 def op_of(func: Any) -> Op:
     """The `Op` of an overload."""
     found = OPS.get(id(func))
     if found is None:
         random = torch.Tag.nondeterministic_seeded in func.tags
-        found = Op(func, HANDLERS.get(func), SCALARS.get(func, ()), random)
+        handler, scalars = HANDLERS.get(func), SCALARS.get(func, ())
+        found = Op(func, handler, scalars, random, _is_collective(func))
         OPS[id(func)] = found
     return found

@@ -43,6 +43,7 @@ class State:
         `positional` are not named.
     scalars: how many numbers the trace had collected before this op.
     location: the user's line that first recorded it.
+    collective: whether this op, or one before it, is one among replicas.
     programs: what runs the trace that ends here, by which results live and inputs die.
     replaced: what followed until an integer that only selects became an input, for reports.
     """
@@ -53,6 +54,7 @@ class State:
     scalars: int = 0
     outputs: Outputs = None
     location: Location | None = None
+    collective: bool = False
     first_key: Any = None  # most states have one child: compare before hashing
     first: State | None = None
     children: dict[Any, State] = field(default_factory=dict)

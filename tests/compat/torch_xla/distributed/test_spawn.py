@@ -1,4 +1,4 @@
-"""xmp.spawn and torch.distributed's backend "xla", with one replica."""
+"""xmp.spawn and torch.distributed's backend "xla", with one replica; several: test_replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xla_dynamo.errors import DeviceUnavailable
 XLA = torch.device("xla:0")
 
 
-@pytest.mark.parametrize("nprocs", [None, 1, 8, 4])
+@pytest.mark.parametrize("nprocs", [None, 1])
 @pytest.mark.parametrize("start_method", ["spawn", "fork", "forkserver"])
 def test_the_function_is_called_here(nprocs: int | None, start_method: str) -> None:
     calls: list[Any] = []
@@ -33,11 +33,20 @@ def test_the_function_is_called_here(nprocs: int | None, start_method: str) -> N
     assert calls == [(0, (1, "two"), threading.main_thread())]
 
 
-def test_more_replicas_than_one_are_mentioned_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_there_are_no_processes_for_replicas_it_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     xmp._say_one_replica.cache_clear()
+    monkeypatch.setattr(xmp, "default_platform", lambda: "tpu")
     for _ in range(2):
         xmp.spawn(lambda index: None, nprocs=8)
     assert capsys.readouterr().err.count("xmp.spawn(nprocs=8) runs one replica") == 1
+
+
+def test_a_process_that_has_used_a_device_is_not_forked() -> None:
+    torch.ones(1, device=XLA)
+    with pytest.raises(RuntimeError, match="has used an xla device, and cannot be forked"):
+        xmp.spawn(print, nprocs=2, start_method="fork")
 
 
 @pytest.mark.parametrize("error", [ValueError("in the function"), SystemExit(21)])

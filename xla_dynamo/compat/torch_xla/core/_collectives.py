@@ -1,24 +1,20 @@
-"""Collectives and rendezvous among the replicas of a program; here this process is the only one.
+"""Collectives among replicas, recorded as ops of the step; alone, what torch_xla gives for one.
 
-They return what torch_xla returns with a world size of 1; those that need a second replica raise
-`NotAvailable`.
+Replicas are the threads of a DataParallel, or the processes of xmp.spawn: see recording.replicas.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from xla_dynamo.compat.device import step_barrier, torch_patches
-from xla_dynamo.compat.recording import devices
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.recording import replicas
 from xla_dynamo.errors import NotAvailable
 
 from .._absent import absent
-from . import _transfer
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -29,13 +25,14 @@ REDUCE_MAX = "max"
 
 _REDUCTIONS = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
 Tensors = torch.Tensor | list[torch.Tensor]
+ops = torch.ops.xla_dynamo
 
 
 class CollectiveContext:
-    """Where a collective runs: one replica of one host (torch_xla 1.8 to 2.0)."""
+    """Where a collective runs (torch_xla 1.8 to 2.0)."""
 
     def __init__(self, groups: Any = None) -> None:
-        self.replica_devcount = self.world_size = 1
+        self.replica_devcount = self.world_size = replicas.size()
         self.requires_interhost_reduce = False
         self.intercore_group: list[list[int]] = []
         self.interhost_group = None
@@ -49,21 +46,35 @@ def all_reduce(
     cctx: Any = None,
     pin_layout: bool = True,
 ) -> Tensors:
-    """The inputs times `scale`: a tensor gives a new one, a list is changed in place.
+    """Reduce over each group of replicas, times `scale`: a tensor gives a new one, a list is
+    changed in place.
 
-    torch_xla's documentation has it so; torch_xla itself does not scale for one replica.
+    groups: lists of ordinals, of equal length; default: one of all replicas.
 
     Raises:
-        ValueError: an unknown reduce_type.
+        ValueError: an unknown reduce_type, or groups that do not name each replica once.
     """
     _check_reduction(reduce_type)
+    given = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    reduced = _all_reduced(reduce_type, given, groups)
     if isinstance(inputs, torch.Tensor):
-        return inputs.clone() if scale == 1.0 else inputs * scale
-    if scale != 1.0:
-        with torch.no_grad():
-            for tensor in inputs:
+        # torch_xla's documentation has it so; torch_xla itself does not scale for one replica.
+        return reduced[0].clone() if scale == 1.0 else reduced[0] * scale
+    with torch.no_grad():
+        for tensor, result in zip(inputs, reduced, strict=True):
+            if result is not tensor:
+                tensor.copy_(result if scale == 1.0 else result * scale)
+            elif scale != 1.0:
                 tensor.mul_(scale)
     return inputs
+
+
+def _all_reduced(kind: str, inputs: Sequence[torch.Tensor], groups: Any) -> Sequence[torch.Tensor]:
+    """The inputs themselves where there is one replica, else new tensors, through which no
+    gradient flows."""
+    if replicas.size() == 1 or not inputs:
+        return inputs
+    return ops.all_reduce([tensor.detach() for tensor in inputs], kind, *flat(groups))
 
 
 def all_gather(
@@ -75,7 +86,13 @@ def all_gather(
     channel_id: int | None = None,
     use_global_device_ids: bool | None = None,
 ) -> torch.Tensor:
-    """The values of all replicas, concatenated along `dim`: `value`, or `output` filled with it."""
+    """The values of a group of replicas, concatenated along `dim`; `output` is filled with it.
+
+    A 0-d value gives one of 1 dimension.
+    """
+    if replicas.size() > 1:
+        whole = value.detach().unsqueeze(0) if value.dim() == 0 else value.detach()
+        value = ops.all_gather(whole, dim, *flat(groups))
     return value if output is None else output.copy_(value)
 
 
@@ -90,7 +107,7 @@ def all_gather_bucketized(
     """all_gather of each tensor."""
     outputs = output or [None] * len(input_list)
     return [
-        all_gather(value, dim, output=out) for value, out in zip(input_list, outputs, strict=True)
+        all_gather(value, dim, groups, out) for value, out in zip(input_list, outputs, strict=True)
     ]
 
 
@@ -102,13 +119,17 @@ def all_to_all(
     groups: Any = None,
     pin_layout: bool = True,
 ) -> torch.Tensor:
-    """Split, exchange, concatenate: with one replica and split_count 1, `value`.
+    """Part i of `value` along `split_dimension` goes to replica i of the group, which concatenates
+    what it gets along `concat_dimension`.
 
     Raises:
-        NotAvailable: split_count is not 1.
+        NotAvailable: split_count is not the number of replicas in a group.
     """
-    _check_one("all_to_all", "split_count", split_count)
-    return value
+    ranks, group = flat(groups)
+    _check_count("all_to_all", "split_count", split_count, group)
+    if replicas.size() == 1:
+        return value
+    return ops.all_to_all(value.detach(), split_dimension, concat_dimension, ranks, group)
 
 
 def reduce_scatter(
@@ -123,16 +144,27 @@ def reduce_scatter(
     channel_id: int | None = None,
     use_global_device_ids: bool | None = None,
 ) -> Tensors:
-    """Reduce and keep this replica's shard, scaled: with one replica, `input * scale`.
+    """This replica's part along `scatter_dim` of the reduced input, times `scale`.
 
     Raises:
-        NotAvailable: shard_count is not 1.
+        NotAvailable: shard_count is not the number of replicas in a group.
         ValueError: an unknown reduce_type.
     """
     _check_reduction(reduce_type)
-    _check_one("reduce_scatter", "shard_count", shard_count)
-    scaled = pytree.tree_map(lambda value: value * scale, input)
-    return scaled if output is None else pytree.tree_map(torch.Tensor.copy_, output, scaled)
+    ranks, group = flat(groups)
+    _check_count("reduce_scatter", "shard_count", shard_count, group)
+
+    def part(value: torch.Tensor) -> torch.Tensor:
+        if replicas.size() > 1:
+            value = ops.reduce_scatter(value.detach(), reduce_type, scatter_dim, ranks, group)
+        return value * scale
+
+    if isinstance(input, torch.Tensor):
+        return part(input) if output is None else output.copy_(part(input))
+    made = [part(value) for value in input]
+    if output is None:
+        return made
+    return [target.copy_(value) for target, value in zip(output, made, strict=True)]
 
 
 def reduce_scatter_bucketized(
@@ -153,86 +185,78 @@ def reduce_scatter_bucketized(
 
 
 def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Send along (source, target) pairs: a copy of `value`, or zeros if nobody sends to replica 0.
+    """Send along (source, target) pairs: what this replica gets, or zeros.
 
     Raises:
-        NotAvailable: a pair names a replica other than 0.
+        NotAvailable: a pair names a replica that does not exist.
     """
-    others = {ordinal for pair in pairs for ordinal in pair} - {0}
+    named = [ordinal for pair in pairs for ordinal in pair]
+    others = set(named) - set(range(replicas.size()))
     if others:
         raise NotAvailable(
-            f"collective_permute names replicas {sorted(others)}, and there is one, 0: guard the "
-            "call by `if xr.world_size() > 1`"
+            f"collective_permute names replicas {sorted(others)}, and there are "
+            f"{replicas.size()}, from 0 on: guard the call by `if xr.world_size() > 1`"
         )
+    if replicas.size() > 1:
+        return ops.collective_permute(value.detach(), named)
     return value.clone() if pairs else torch.zeros_like(value)
 
 
 def collective_broadcast(
     tensors: list[torch.Tensor], root_ordinal: int = 0, groups: Any = None, pin_layout: bool = True
 ) -> None:
-    """Overwrite `tensors` by those of the root replica: nothing, the root being this one.
+    """Overwrite `tensors` by those of the replica `root_ordinal` (of each group).
 
     Raises:
-        NotAvailable: the root is another one.
+        NotAvailable: there is no such replica.
     """
-    if root_ordinal != 0:
-        raise NotAvailable(f"collective_broadcast from replica {root_ordinal}: there is one, 0")
+    if not 0 <= root_ordinal < replicas.size():
+        raise NotAvailable(
+            f"collective_broadcast from replica {root_ordinal}: there are {replicas.size()}"
+        )
+    broadcast_from(tensors, replicas.rank() == root_ordinal, groups)
+
+
+def broadcast_from(tensors: list[torch.Tensor], is_root: bool, groups: Any) -> None:
+    """Overwrite `tensors` by those of the replica in each group that is its root."""
+    if replicas.size() == 1 or not tensors:
+        return
+    # The one thing that differs between replicas is a value: they have one program.
+    root = torch.tensor(is_root).to(tensors[0].device)
+    own = [torch.where(root, each.detach(), torch.zeros_like(each)) for each in tensors]
+    with torch.no_grad():
+        for tensor, value in zip(tensors, _all_reduced(REDUCE_SUM, own, groups), strict=True):
+            tensor.copy_(value)
 
 
 def broadcast_master_param(model: torch.nn.Module) -> None:
     """Overwrite parameters and buffers by those of replica 0; ends with a barrier."""
+    collective_broadcast([*model.parameters(), *model.buffers()])
     step_barrier.mark_step()
 
 
-send = absent("xm.send has no other replica to send to: pass the tensor itself on")
-recv = absent("xm.recv has no other replica to receive from: use the tensor itself")
+send = absent("xm.send has no other replica to send to: xm.collective_permute sends to another")
+recv = absent("xm.recv has no other replica to receive from: use xm.collective_permute")
 
 
-def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
-    """Wait for all replicas, after a barrier; the payload of each, by ordinal.
-
-    Raises:
-        TypeError: payload is not bytes.
-    """
-    if not isinstance(payload, bytes):
-        raise TypeError(f"`payload` must be bytes, not {type(payload)}")
-    step_barrier.mark_step()
-    return [payload]
-
-
-def xla_rendezvous(
-    payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None
-) -> list[bytes]:
-    """`rendezvous` with its arguments in another order."""
-    return rendezvous(tag or "", payload, ordinals or ())
+def flat(groups: Any) -> tuple[list[int], int]:
+    """Groups as one list of replicas, and their size: see backend.ops.collectives."""
+    every = list(range(replicas.size()))
+    if not groups:
+        return every, len(every)
+    ranks = list(_ordinals(groups))
+    sizes = {len(group) for group in groups}
+    if len(sizes) != 1 or sorted(ranks) != every:
+        raise ValueError(
+            f"groups {groups} are not lists of equal length that name each of {len(every)} "
+            "replicas once"
+        )
+    return ranks, sizes.pop()
 
 
-def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
-    """reduce_fn of the list of every replica's `data`, its tensors on the CPU."""
-    mine = copy.deepcopy(_transfer.to_cpu(data))
-    rendezvous(tag)
-    return reduce_fn([mine])
-
-
-def do_on_ordinals(
-    target: Callable[..., Any], data: Any = (), ordinals: Iterable[int] | int = (0,)
-) -> Any:
-    """target(*data), tensors on the CPU, on the replicas `ordinals`; None elsewhere."""
-    chosen = {ordinals} if isinstance(ordinals, int) else set(ordinals)
-    running = 0 in chosen
-    arguments = _transfer.to_cpu(data, convert=running)
-    result = target(*arguments) if running else None
-    rendezvous("torch_xla.core.xla_model.do_on_ordinals")
-    return result
-
-
-def set_replication(device: devices.Named, replicas: Sequence[devices.Named] | None) -> None:
-    """Make `device` the thread's default; the replicas of one program are not set up here.
-
-    Accelerate, which calls this, then reads from LOCAL_RANK whether this process may print.
-    """
-    devices.set_default(device)
-    torch_patches.set_variable("LOCAL_RANK", "0")
+def _ordinals(groups: Any) -> Iterator[int]:
+    for group in groups:
+        yield from map(int, group)
 
 
 def _check_reduction(reduce_type: str) -> None:
@@ -240,9 +264,10 @@ def _check_reduction(reduce_type: str) -> None:
         raise ValueError(f"reduce_type {reduce_type!r} is not one of {', '.join(_REDUCTIONS)}")
 
 
-def _check_one(function: str, argument: str, value: int) -> None:
-    if value != 1:
+def _check_count(function: str, argument: str, value: int, group: int) -> None:
+    if value != group:
+        there = "there is one" if group == 1 else f"the group has {group}"
         raise NotAvailable(
-            f"{function} with {argument}={value} needs {value} replicas, and there is one: pass "
+            f"{function} with {argument}={value} needs {value} replicas, and {there}: pass "
             f"{argument}=xr.world_size()"
         )

@@ -10,6 +10,8 @@ import torch
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.recording import replicas
 
+from . import _collectives
+
 
 def fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """The gradients of all parameters that have one."""
@@ -24,9 +26,11 @@ def fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 def reduce_gradients(
     optimizer: torch.optim.Optimizer, groups: Any = None, pin_layout: bool = True, **kwargs: Any
 ) -> None:
-    """Average the gradients over the replicas; nothing to do where there is one."""
-    if replicas.count() > 1:
-        replicas.average(fetch_gradients(optimizer))
+    """Average the gradients over the replicas of each group; nothing to do where there is one."""
+    count = len(groups[0]) if groups else replicas.size()
+    if count > 1:
+        gradients = fetch_gradients(optimizer)
+        _collectives.all_reduce(_collectives.REDUCE_SUM, gradients, 1.0 / count, groups)
 
 
 def all_reduce_bucketized_gradients(
@@ -36,7 +40,11 @@ def all_reduce_bucketized_gradients(
     pin_layout: bool = True,
     bucket_cap_mb: int = 0,
 ) -> None:
-    """Sum gradients over the replicas of a program, in place: nothing to do for one."""
+    """Sum gradients over the replicas, times `scale`, in place: nothing to do for one."""
+    if replicas.size() > 1:
+        _collectives.all_reduce(
+            _collectives.REDUCE_SUM, gradients, scale, groups, pin_layout=pin_layout
+        )
 
 
 def optimizer_step(

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import torch
 
 from xla_dynamo.compat.device import memory_info, step_barrier
-from xla_dynamo.compat.recording import devices, seeds
+from xla_dynamo.compat.recording import devices, replicas, seeds
 from xla_dynamo.compat.reporting import ir_text
 from xla_dynamo.compat.values import environment
 from xla_dynamo.compat.values.values import value_of
@@ -25,6 +25,7 @@ from ._optimizer import all_reduce_bucketized_gradients as all_reduce_bucketized
 from ._optimizer import fetch_gradients as _fetch_gradients  # noqa: F401
 from ._optimizer import optimizer_step as optimizer_step
 from ._optimizer import reduce_gradients as reduce_gradients
+from ._rendezvous import *  # noqa: F403
 from ._reporting import *  # noqa: F403
 from ._transfer import ToXlaTensorArena as ToXlaTensorArena
 from ._transfer import is_xla_tensor as is_xla_tensor
@@ -107,12 +108,12 @@ def parse_xla_device(device: Device) -> tuple[str, int] | None:
 
 def xrt_world_size(defval: int = 1) -> int:
     """The number of replicas."""
-    return 1
+    return replicas.size()
 
 
 def get_ordinal(defval: int = 0) -> int:
-    """0: the index of this replica, and its index on this host."""
-    return 0
+    """The index of this replica, and its index on this host."""
+    return replicas.rank()
 
 
 get_local_ordinal = get_ordinal
@@ -120,7 +121,7 @@ get_local_ordinal = get_ordinal
 
 def is_master_ordinal(local: bool = True) -> bool:
     """Whether this is replica 0 (of its host)."""
-    return True
+    return replicas.rank() == 0
 
 
 def master_print(
@@ -129,7 +130,8 @@ def master_print(
     """print on replica 0; a stream may be the second argument, as it was in 2019."""
     if fd is None and len(args) == 2 and hasattr(args[1], "write"):
         args, fd = args[:1], args[1]
-    print(*args, file=fd or sys.stdout, flush=flush)
+    if is_master_ordinal():
+        print(*args, file=fd or sys.stdout, flush=flush)
 
 
 def mark_step(wait: bool = False, reset_scope: bool = True) -> None:

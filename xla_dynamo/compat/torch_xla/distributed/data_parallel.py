@@ -1,7 +1,7 @@
 """Data parallelism in one process: a loop function runs in a thread for each device.
 
-Each thread has a copy of the model and every n-th batch; xm.optimizer_step averages the gradients
-over the threads.
+Each thread has a copy of the model and every n-th batch; what it records of a step, which
+xm.optimizer_step averages gradients in, becomes one launch over all devices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.compat.recording.replicas import Replicas
+from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.execution.gang import Gang
+from xla_dynamo.compat.recording import pending, replicas
+from xla_dynamo.errors import ReplicaError
 
 from ..core import xla_model as xm
 from .loop_target import nested_target
@@ -77,6 +80,7 @@ class DataParallel:
         else:
             self._models = [copy.deepcopy(module).to(device) for device in self._device_ids]
         self._contexts = [Context(torch.device(device)) for device in self._device_ids]
+        self._gang = Gang([context.device for context in self._contexts])
 
     @property
     def devices(self) -> list[str]:
@@ -120,6 +124,8 @@ class DataParallel:
         if self._native_run:
             batches = _NativeLoader(loader, number)
             return [loop_fn(self._models[0], batches, *self._place(0), **kwargs)]
+        for device in self._device_ids:
+            step_barrier.launch(device)  # what the run before has left, of which replicas differ
         xm.wait_device_ops()
         parallel = ParallelLoader(
             loader,
@@ -139,27 +145,30 @@ class DataParallel:
     def _run(
         self, loop_fn: LoopFn, parallel: ParallelLoader, number: Any, kwargs: dict[str, Any]
     ) -> list[Any]:
-        group = Replicas(len(self._models))
+        gang = self._gang
+        gang.open()
         results = [ThreadResult() for _ in self._models]
 
         def run(rank: int) -> None:
             device, context = self._place(rank)
             xm.set_replication(device, self._device_ids)
-            group.join(rank)
+            gang.join(rank)
             try:
-                batches = PerDeviceLoader(parallel, device, number)
-                result = loop_fn(self._models[rank], batches, device, context, **kwargs)
+                with replicas.joined(device.index, replicas.Member(gang, rank)):
+                    batches = PerDeviceLoader(parallel, device, number)
+                    result = loop_fn(self._models[rank], batches, device, context, **kwargs)
+                    if pending.trace(device).state.collective:
+                        xm.mark_step()  # while the others are still there
                 results[rank].result = result
+                gang.leave(rank)
             except BaseException as error:
                 results[rank].error = error
-                group.fail()
-                if not isinstance(error, threading.BrokenBarrierError):
+                gang.fail(rank, error)
+                if not isinstance(error, ReplicaError):
                     print(
                         f"Exception in model function for device={device}: {error}", file=sys.stderr
                     )
                     traceback.print_exc(limit=16, file=sys.stderr)
-            finally:
-                group.leave()
 
         threads = [
             threading.Thread(target=run, args=(rank,), daemon=True, name=f"xla_replica:{rank}")
@@ -174,7 +183,7 @@ class DataParallel:
                 thread.join()
         errors = [each.error for each in results if each.error is not None]
         if errors:
-            causes = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
+            causes = [e for e in errors if not isinstance(e, ReplicaError)]
             raise (causes or errors)[0]
         return [each.result for each in results]
 

@@ -1,24 +1,37 @@
-"""xmp.spawn calls the script's function in this process, as replica 0 of 1.
+"""xmp.spawn: a process for each replica, whose collectives reach the others.
 
-A process has one replica, so nothing is spawned: any `nprocs` and `start_method` are accepted, and
-a script that asks for more than one replica gets one message about it. A process group that the
-function makes ends with it, as it would with a spawned process.
+The parent hosts the coordination service, so that no replica is special. It is started after the
+children, as a fork with its threads would hang them. One replica alone runs in this process.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
+import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import start_processes
+
+from xla_dynamo.backend.runtime.platforms import default_platform
+from xla_dynamo.compat.device import replica_process
+from xla_dynamo.compat.device.replica_process import run_replica as run_replica
+from xla_dynamo.compat.recording import pending
+from xla_dynamo.config import config
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.runtime import job
+else:
+    job = lazily("xla_dynamo.backend.runtime.job", globals())
 
 T = TypeVar("T")
-
-_RANK = 0
 
 
 def spawn(
@@ -28,42 +41,83 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = "spawn",
-) -> SpawnContext | None:
-    """Call `fn(0, *args)`.
+) -> Any:
+    """Call `fn(rank, *args)` in `nprocs` processes, each a replica with a device of its own.
 
     Args:
         fn: the script's function of (index, *args).
-        nprocs: how many replicas the script wants; there is one.
-        join: whether to return when `fn` is done; else it runs in a thread.
-        daemon: whether that thread may be cut short when the program ends.
-        start_method: accepted; no process is started.
+        nprocs: how many replicas; default: CPU_NUM_DEVICES on a CPU, or 1. With one, `fn` is called
+            in this process.
+        join: whether to return when all are done.
+        daemon: whether they end with this process.
+        start_method: "spawn", "fork" or "forkserver".
 
     Returns:
-        With join, None; else what waits for `fn`.
+        With join, None; else torch.multiprocessing's context, or for one replica a like one.
 
     Raises:
-        What `fn` raises, as it is.
+        torch.multiprocessing.ProcessRaisedException: a process raised; with its traceback.
+        torch.multiprocessing.ProcessExitedException: one died.
+        RuntimeError: this process has used a device, and would be forked.
+        What `fn` raises, as it is, where it is called here.
     """
-    if nprocs is not None and nprocs != 1:
-        _say_one_replica(nprocs)
+    count = nprocs or int(os.environ.get("CPU_NUM_DEVICES") or 1)
+    if count > 1 and default_platform() != "cpu":
+        _say_one_replica(count)
+    elif count > 1:
+        return _start(fn, tuple(args), count, join, daemon, start_method)
     if join:
-        run_replica(fn, _RANK, *args)
+        run_replica(fn, 0, *args)
         return None
-    return SpawnContext(functools.partial(run_replica, fn, _RANK, *args), daemon)
+    return SpawnContext(functools.partial(run_replica, fn, 0, *args), daemon)
 
 
-def run_replica(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """The result of `fn`, after the end of the default process group, if `fn` made it."""
-    before = _has_group()
+def _start(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    count: int,
+    join: bool,
+    daemon: bool,
+    start_method: str,
+) -> Any:
+    if start_method == "fork" and pending.runtime_is_used():
+        raise RuntimeError(
+            "This process has used an xla device, and cannot be forked any more. Do not use one "
+            "before xmp.spawn, or pass start_method='spawn'."
+        )
+    if start_method == "fork":  # once for all
+        for name in _IMPORTED_BY_EACH:
+            importlib.import_module(name)
+    addresses = mp.get_context(start_method).SimpleQueue()
+    given = fn, args, addresses, count
+    context: Any = start_processes(
+        replica_process.main, given, count, join=False, daemon=daemon, start_method=start_method
+    )
+    context.service = job.Service(count, config().patience)  # lives as long as the context
+    for _ in range(count):
+        addresses.put(context.service.address)
+    if not join:
+        _running.append(context)
+        return context
     try:
-        return fn(*args, **kwargs)
-    finally:
-        if _has_group() and not before:
-            dist.destroy_process_group()
+        while not context.join():
+            pass
+    except BaseException:
+        for process in context.processes:
+            if process.is_alive():
+                process.terminate()
+        raise
+    return None
 
 
-def _has_group() -> bool:
-    return dist.is_available() and dist.is_initialized()
+_IMPORTED_BY_EACH = (
+    "xla_dynamo.backend.executable.device_launch",
+    "xla_dynamo.backend.lowering.rules",
+    "xla_dynamo.compat.execution.trace_to_fx",
+    "xla_dynamo.compat.execution.recompile_reason",
+)
+# Contexts that a script need not keep.
+_running: collections.deque[Any] = collections.deque(maxlen=16)
 
 
 @functools.cache
@@ -109,7 +163,7 @@ class MpModelWrapper:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
-        self._lock = threading.Lock()
+        self._lock = mp.Lock()
 
     def to(self, device: Any) -> torch.nn.Module:
         """The model, on `device`."""
@@ -118,10 +172,10 @@ class MpModelWrapper:
 
 
 class MpSerialExecutor:
-    """Runs functions one at a time, such as the download of a dataset."""
+    """Runs functions in one process at a time, such as the download of a dataset."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = mp.Lock()
 
     def run(self, fn: Callable[[], T]) -> T:
         """What `fn` returns."""

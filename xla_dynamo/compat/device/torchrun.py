@@ -1,0 +1,89 @@
+"""Processes that torchrun has started, a replica each: they come together when a device is used.
+
+Rank 0 serves JAX's coordination service, whose address it puts into torchrun's store.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed.rendezvous import rendezvous
+
+from xla_dynamo.backend.runtime.platforms import default_platform
+from xla_dynamo.compat.execution import processes
+from xla_dynamo.compat.recording import devices, replicas
+from xla_dynamo.config import config
+from xla_dynamo.errors import NotAvailable
+from xla_dynamo.lazily import lazily
+
+from . import replica_process
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.runtime import job
+else:
+    job = lazily("xla_dynamo.backend.runtime.job", globals())
+
+_ADDRESS = "xla_dynamo/coordination_service"
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def install() -> None:
+    """Look for torchrun's variables at the first use of a device, or of its replicas."""
+    devices.before_use.append(_join)
+
+
+def _join() -> None:
+    """Make this process a replica, if torchrun has started it with others.
+
+    Raises:
+        NotAvailable: the platform has no replicas in processes yet.
+        ReplicaError: not all processes came.
+    """
+    count = int(os.environ.get("WORLD_SIZE") or 1)
+    if count == 1 or replicas.is_joined() or not all(name in os.environ for name in _VARIABLES):
+        return
+    if default_platform() != "cpu":
+        raise NotAvailable(
+            f"torchrun started {count} processes, and on {default_platform()} xla_dynamo runs one "
+            "replica: each would train on its own. Start one, with --nproc-per-node=1."
+        )
+    rank = int(os.environ["RANK"])
+    store, _, _ = next(iter(rendezvous("env://")))
+    service = None
+    if rank == 0:
+        service = job.Service(count, config().patience, _own_address())
+        store.set(_ADDRESS, service.address)
+    address = store.get(_ADDRESS).decode()
+    joint = job.start(address, rank, count, config().patience)
+    replicas.join_process(replicas.Member(processes.Processes(joint), rank))
+    _end_together(joint, service)
+
+
+def _own_address() -> str:
+    """How the other processes reach this host."""
+    master = os.environ["MASTER_ADDR"]
+    return "127.0.0.1" if master in ("localhost", "127.0.0.1") else socket.gethostname()
+
+
+def _end_together(joint: Any, service: Any) -> None:
+    """Have the process's exit wait for the others, unless an exception ends it."""
+    usual = sys.excepthook
+
+    def tell(kind: Any, error: BaseException, traceback: Any) -> None:
+        joint.tell(error)
+        atexit.unregister(leave)
+        usual(kind, error, traceback)
+
+    def leave() -> None:
+        replica_process.finish()
+        joint.exchange("the end of the program", None)
+        joint.leave()
+        del service_until_then[:]
+
+    service_until_then = [service]
+    sys.excepthook = tell
+    atexit.register(leave)

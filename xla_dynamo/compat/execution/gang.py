@@ -1,0 +1,202 @@
+"""The meeting point of replicas in threads: their traces become one launch over all devices.
+
+Whoever comes last launches for all. Nobody waits for longer than the patience of the settings: what
+ends the wait is an error that names the replica that did not come, and where it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from xla_dynamo import interrupts
+from xla_dynamo.bounded import Bounded
+from xla_dynamo.compat.recording import devices
+from xla_dynamo.compat.recording.trace import Trace
+from xla_dynamo.compat.values.describe import op_at, show
+from xla_dynamo.compat.values.trie import State
+from xla_dynamo.compat.values.values import Array
+from xla_dynamo.config import config
+from xla_dynamo.errors import ReplicaError
+from xla_dynamo.lazily import lazily
+
+from . import program_cache, sync
+from .program_cache import Program, Run
+
+if TYPE_CHECKING:
+    import torch
+
+    from xla_dynamo.backend.runtime import pjrt
+else:
+    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+
+Act = Callable[[list[Any]], Sequence[Any]]
+
+
+class Gang:
+    """Replicas in threads, each with a device of its own.
+
+    places: the device of each replica, by rank.
+    """
+
+    def __init__(self, places: Sequence[torch.device]) -> None:
+        self.size = len(places)
+        self._places = places
+        self._programs: Bounded[Hashable, tuple[Program, Run]] = Bounded(256)
+        self.open()
+
+    def open(self) -> None:
+        """Begin a run: every replica is expected, whatever became of the run before."""
+        self._changed = threading.Condition()
+        self._threads: dict[int, int] = {}
+        self._ended: list[int] = []
+        self._given: dict[int, tuple[str, Any]] = {}
+        self._results: Sequence[Any] = ()
+        self._meetings = 0
+        self._broken: ReplicaError | None = None
+
+    def join(self, rank: int) -> None:
+        """The calling thread runs replica `rank`."""
+        with self._changed:
+            self._threads[rank] = threading.get_ident()
+
+    def leave(self, rank: int) -> None:
+        """The replica's loop is over. With others waiting for it, that is an error of theirs."""
+        with self._changed:
+            self._threads.pop(rank, None)
+            self._ended.append(rank)
+            if self._given:
+                self._break(f"replica {rank} has ended while {self._waiting()}")
+
+    def fail(self, rank: int, error: BaseException) -> None:
+        """The replica raised: nobody waits for it any more."""
+        with self._changed:
+            self._threads.pop(rank, None)
+            self._break(f"replica {rank} ended with {type(error).__name__}: {error}", error)
+
+    def exchange(self, rank: int, tag: str, item: Any, among: Sequence[int] = ()) -> list[Any]:
+        """See `replicas.World`."""
+        return self._meet(rank, f"rendezvous {tag!r}", item, lambda items: [items] * self.size)
+
+    def launch(self, rank: int, trace: Trace, live: Sequence[int], dead: Sequence[int]) -> None:
+        """See `replicas.World`."""
+        start = time.perf_counter_ns()
+        program, results = self._meet(rank, "a launch", (trace, live, dead), self._launch)
+        sync.settle(trace, program, results, start)
+
+    def explain(self, error: Exception) -> NoReturn:
+        """See `replicas.World`."""
+        raise error
+
+    def _meet(self, rank: int, what: str, item: Any, act: Act) -> Any:
+        """This replica's part of what `act` makes of the items of all, by rank."""
+        with self._changed:
+            if self._broken is not None:
+                raise self._broken
+            meeting = self._meetings
+            self._given[rank] = what, item
+            if self._ended:
+                self._break(f"replica {self._ended[0]} has ended while {self._waiting()}")
+            if len(self._given) == self.size:
+                self._hold(act)
+            deadline = time.monotonic() + config().patience
+            while self._meetings == meeting and self._broken is None:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    self._break(
+                        f"after {config().patience} s {self._waiting()}, and {self._absent()}"
+                    )
+            if self._meetings == meeting:
+                assert self._broken is not None
+                raise self._broken
+            return self._results[rank]
+
+    def _hold(self, act: Act) -> None:
+        """All have come. Keeps the results until the next meeting, as nobody is late for them."""
+        kinds = [self._given[rank][0] for rank in range(self.size)]
+        if len(set(kinds)) > 1:
+            told = ", ".join(f"replica {rank} in {kind}" for rank, kind in enumerate(kinds))
+            self._break(f"replicas are at different places: {told}")
+            return
+        try:
+            with interrupts.deferred():
+                self._results = act([self._given[rank][1] for rank in range(self.size)])
+        except BaseException as error:
+            if isinstance(error, ReplicaError):
+                self._break(str(error))
+            else:
+                self._break(f"the program failed for all replicas: {error}", error)
+            return
+        self._meetings += 1
+        self._given = {}
+        self._changed.notify_all()
+
+    def _launch(self, given: list[Any]) -> list[tuple[Program, list[Array]]]:
+        """One launch for the traces of all replicas; each gets its own results."""
+        traces: list[Trace] = [trace for trace, _, _ in given]
+        live = tuple(sorted(set().union(*[live for _, live, _ in given])))  # somebody needs it
+        dead = tuple(sorted(set(given[0][2]).intersection(*[dead for _, _, dead in given])))
+        on = tuple(devices.client_device(place) for place in self._places)
+        key = tuple([trace.state for trace in traces]), live, dead
+        found = self._programs.get(key)
+        if found is None:
+            _compare(traces)
+            found = self._programs[key] = program_cache.compile_trace(traces[0], live, dead, on)
+        program, run = found
+        arguments = [sync.arguments(trace, program) for trace in traces]
+        stacks = run([pjrt.stack(each, on) for each in zip(*arguments, strict=True)])
+        results = [pjrt.parts(stack) for stack in stacks]
+        return [(program, [parts[rank] for parts in results]) for rank in range(self.size)]
+
+    def _break(self, why: str, cause: BaseException | None = None) -> None:
+        if self._broken is None:
+            self._broken = ReplicaError(why)
+            self._broken.__cause__ = cause
+        self._given = {}
+        self._changed.notify_all()
+
+    def _waiting(self) -> str:
+        ranks = sorted(self._given)
+        who = f"replica {ranks[0]} waits" if len(ranks) == 1 else f"replicas {ranks} wait"
+        return f"{who} in {self._given[ranks[0]][0]}"
+
+    def _absent(self) -> str:
+        frames = sys._current_frames()
+        parts = []
+        for rank in sorted(set(range(self.size)) - set(self._given)):
+            frame = frames.get(self._threads.get(rank, -1))
+            last = traceback.extract_stack(frame)[-1] if frame is not None else None
+            where = f"at {last.filename}:{last.lineno} ({last.line})" if last else "gone"
+            parts.append(f"replica {rank} is {where}")
+        return ", ".join(parts)
+
+
+def _told(state: State) -> str:
+    return f"{op_at(state)} on {', '.join(map(show, state.args))}"
+
+
+def _compare(traces: Sequence[Trace]) -> None:
+    """Raise where replicas recorded different programs."""
+    first = traces[0].state.path()
+    for rank, trace in enumerate(traces[1:], 1):
+        other = trace.state.path()
+        for mine, theirs in zip(first, other, strict=False):
+            if mine.key != theirs.key:
+                raise ReplicaError(
+                    f"replicas recorded different programs: where replica 0 calls {_told(mine)}, "
+                    f"replica {rank} calls {_told(theirs)}. All "
+                    "replicas have to issue the same ops on tensors of the same shapes in a step "
+                    "(drop_last=True for the loader), and to read values (.item(), print) at the "
+                    "same places."
+                )
+        if len(first) != len(other):
+            longer, by = (first, 0) if len(first) > len(other) else (other, rank)
+            more = longer[min(len(first), len(other))]
+            raise ReplicaError(
+                f"replicas recorded different programs: only replica {by} calls {op_at(more)}. All "
+                "replicas have to issue the same ops in a step, and to end it at the same place."
+            )
