@@ -24,6 +24,7 @@ def trace(device: torch.device) -> Trace:
         index = devices.default().index
     found = _traces.get(index)
     if found is None:
+        devices.prepare()
         environment.use()
         with _lock:
             found = _traces.setdefault(index, Trace(torch.device("xla", index)))

@@ -19,7 +19,7 @@ PACKAGE = "tests.compat.torch_xla.distributed"
         ("collectives", "threads", 4),
         ("collectives", "fork", 2),
         ("training", "threads", 2),
-        ("training", "fork", 2),
+        pytest.param("training", "fork", 2, marks=pytest.mark.slow),  # DDP is in "distributed"
         ("distributed", "fork", 2),
         pytest.param("dtensor", "fork", 4, marks=pytest.mark.slow),
         *[

@@ -222,7 +222,7 @@ def broadcast_from(tensors: list[torch.Tensor], is_root: bool, groups: Any) -> N
     if replicas.size() == 1 or not tensors:
         return
     # The one thing that differs between replicas is a value: they have one program.
-    root = torch.tensor(is_root).to(tensors[0].device)
+    root = torch.tensor(is_root, device="cpu").to(tensors[0].device)
     own = [torch.where(root, each.detach(), torch.zeros_like(each)) for each in tensors]
     with torch.no_grad():
         for tensor, value in zip(tensors, _all_reduced(REDUCE_SUM, own, groups), strict=True):

@@ -1,0 +1,197 @@
+"""Training steps and all-reduces of several replicas, here and by JAX's shard_map.
+
+    python -m benchmarks.replicas
+
+Each row is a process (or several) of its own: an MLP (512 to 1,024 to 512, float32, 64 rows a
+replica, SGD with momentum), and an all-reduce of 16 MiB. All on this machine's CPU, whose cores all
+replicas share: what is compared is what an engine adds. Times are the least of rounds of ten steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+WIDTH, HIDDEN, ROWS, FLOATS = 512, 1024, 64, 4 << 20
+ENGINES = ("jax", "threads", "processes")
+_ROUND, _ROUNDS = 10, 8
+
+
+def least(step: Callable[[], Any], wait: Callable[[], Any]) -> float:
+    """Milliseconds a step, after a first round."""
+    times = []
+    for _ in range(_ROUNDS + 1):
+        start = time.perf_counter()
+        for _ in range(_ROUND):
+            step()
+        wait()
+        times.append((time.perf_counter() - start) / _ROUND * 1e3)
+    return min(times[1:])
+
+
+def of_jax(count: int) -> dict[str, float]:
+    """One jitted step over a mesh of devices, gradients by psum."""
+    os.environ["PJRT_NPROC"] = str(4 * count)
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", count)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("r",))
+    each, all_ = jax.sharding.PartitionSpec("r"), jax.sharding.PartitionSpec()
+
+    def loss(weights: Any, x: Any) -> Any:
+        return jnp.square(jnp.tanh(x @ weights[0]) @ weights[1] - x).mean()
+
+    def step(weights: Any, momenta: Any, x: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(weights, x)
+        gradients = jax.lax.pmean(gradients, "r")
+        momenta = [0.9 * m + g for m, g in zip(momenta, gradients, strict=True)]
+        return [w - 0.01 * m for w, m in zip(weights, momenta, strict=True)], momenta, value[None]
+
+    sharded = jax.jit(
+        jax.shard_map(
+            step,
+            mesh=mesh,
+            in_specs=(all_, all_, each),
+            out_specs=(all_, all_, each),
+            check_vma=False,
+        ),
+        donate_argnums=(0, 1),
+    )
+    rng = np.random.default_rng(0)
+    shapes = [(WIDTH, HIDDEN), (HIDDEN, WIDTH)]
+    weights = [jnp.asarray(rng.standard_normal(s, np.float32) / 30) for s in shapes]
+    state: list[Any] = [weights, [jnp.zeros(s, np.float32) for s in shapes], None]
+    x = jax.device_put(
+        rng.standard_normal((ROWS * count, WIDTH), np.float32),
+        jax.sharding.NamedSharding(mesh, each),
+    )
+
+    def once() -> None:
+        state[0], state[1], state[2] = sharded(state[0], state[1], x)
+
+    step_ms = least(once, lambda: jax.block_until_ready(state))
+    summed = jax.jit(
+        jax.shard_map(
+            lambda v: jax.lax.psum(v, "r"),
+            mesh=mesh,
+            in_specs=each,
+            out_specs=each,
+            check_vma=False,
+        )
+    )
+    values = jax.device_put(
+        np.ones((count, FLOATS), np.float32), jax.sharding.NamedSharding(mesh, each)
+    )
+    last: list[Any] = [None]
+
+    def reduce() -> None:
+        last[0] = summed(values)
+
+    return {"step": step_ms, "all_reduce": least(reduce, lambda: jax.block_until_ready(last))}
+
+
+def measured(rank: int) -> dict[str, float]:
+    """What a replica of ours measures."""
+    import torch
+    import torch_xla.core.xla_model as xm
+    from torch import nn
+
+    device = xm.xla_device()
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(WIDTH, HIDDEN, bias=False), nn.Tanh(), nn.Linear(HIDDEN, WIDTH, bias=False)
+    ).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x = torch.randn(ROWS, WIDTH).to(device)
+
+    def once() -> None:
+        optimizer.zero_grad()
+        (model(x) - x).square().mean().backward()
+        xm.optimizer_step(optimizer)
+        xm.mark_step()
+
+    step_ms = least(once, xm.wait_device_ops)
+    values = torch.ones(FLOATS).to(device)
+    last: list[Any] = [None]
+
+    def reduce() -> None:
+        last[0] = xm.all_reduce("sum", values)
+        xm.mark_step()
+
+    return {"step": step_ms, "all_reduce": least(reduce, xm.wait_device_ops)}
+
+
+def replica(rank: int) -> None:
+    """A process of xmp.spawn."""
+    found = measured(rank)
+    if rank == 0:
+        print(json.dumps(found), flush=True)
+
+
+def of_threads(count: int) -> dict[str, float]:
+    """DataParallel: a thread for each replica."""
+    os.environ["CPU_NUM_DEVICES"] = str(count)
+    import xla_dynamo.compat  # noqa: F401  # isort: skip
+    import torch
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.data_parallel as dp
+
+    def loop(model: Any, loader: Any, device: Any, context: Any) -> dict[str, float]:
+        return measured(xm.get_ordinal())
+
+    return dp.DataParallel(torch.nn.Linear(1, 1))(loop, [torch.ones(1)] * count)[0]
+
+
+def of_processes(count: int) -> None:
+    """xmp.spawn: rank 0 prints."""
+    import xla_dynamo.compat  # noqa: F401  # isort: skip
+    import torch_xla.distributed.xla_multiprocessing as xmp
+
+    if count == 1:
+        replica(0)
+    else:
+        xmp.spawn(replica, nprocs=count, start_method="fork")
+
+
+def run(engine: str, count: int) -> dict[str, float]:
+    """Measure in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.replicas", "--engine", engine, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", nargs=2, metavar=("NAME", "REPLICAS"))
+    arguments = parser.parse_args()
+    if arguments.engine:
+        name, count = arguments.engine[0], int(arguments.engine[1])
+        if name == "processes":
+            of_processes(count)
+        else:
+            print(json.dumps((of_jax if name == "jax" else of_threads)(count)))
+        return
+    print("| replicas | engine | step ms | / JAX | all-reduce of 16 MiB, ms | / JAX |")
+    print("|--:|---|--:|--:|--:|--:|")
+    for count in (1, 2, 4):
+        base = run("jax", count)
+        for engine in ENGINES:
+            found = base if engine == "jax" else run(engine, count)
+            cells = [
+                f"{found[what]:.2f} | {found[what] / base[what]:.2f}"
+                for what in ("step", "all_reduce")
+            ]
+            print(f"| {count} | {engine} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
