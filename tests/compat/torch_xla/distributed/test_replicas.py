@@ -37,7 +37,7 @@ def test_replicas(program: str, kind: str, count: int) -> None:
     assert "Gloo" not in printed
     if program == "training":  # two models, four steps: one launch each
         each = 8 * (count if kind == "threads" else 1)
-        assert set(re.findall(r"after (\d+) launches", printed)) == {str(each)}
+        assert max(map(int, re.findall(r"after (\d+) launches", printed))) == each
 
 
 DIFFERENT = "different programs"
