@@ -56,7 +56,7 @@ def test_resnet_cifar(tmp_path: Path, cores: int) -> None:
 @pytest.mark.parametrize("cores", [1, EIGHT])
 def test_bert(tmp_path: Path, cores: int) -> None:
     (_, _, accuracy), _ = results(tmp_path, "bert_finetune.py", cores=cores)
-    assert float(accuracy) > 0.9
+    assert float(accuracy) > 0.8
 
 
 def test_clipping_and_accumulation(tmp_path: Path) -> None:
