@@ -9,6 +9,7 @@ import atexit
 import os
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from torch.distributed.rendezvous import rendezvous
@@ -28,6 +29,7 @@ else:
     job = lazily("xla_dynamo.backend.runtime.job", globals())
 
 _ADDRESS = "xla_dynamo/coordination_service"
+_LEFT = "xla_dynamo/left"
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -60,7 +62,7 @@ def _join() -> None:
     address = store.get(_ADDRESS).decode()
     joint = job.start(address, rank, count, config().patience)
     replicas.join_process(replicas.Member(processes.Processes(joint), rank))
-    _end_together(joint, service)
+    _end_together(joint, service, store)
 
 
 def _own_address() -> str:
@@ -69,8 +71,11 @@ def _own_address() -> str:
     return "127.0.0.1" if master in ("localhost", "127.0.0.1") else socket.gethostname()
 
 
-def _end_together(joint: Any, service: Any) -> None:
-    """Have the process's exit wait for the others, unless an exception ends it."""
+def _end_together(joint: Any, service: Any, store: Any) -> None:
+    """Have the process's exit wait for the others, unless an exception ends it.
+
+    Who has not left when the service goes is ended by jaxlib: torchrun's store outlives it.
+    """
     usual = sys.excepthook
 
     def tell(kind: Any, error: BaseException, traceback: Any) -> None:
@@ -82,6 +87,12 @@ def _end_together(joint: Any, service: Any) -> None:
         replica_process.finish()
         joint.exchange("the end of the program", None)
         joint.leave()
+        store.add(_LEFT, 1)
+        deadline = time.monotonic() + config().patience
+        while service_until_then[0] and store.add(_LEFT, 0) < joint.count:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
         del service_until_then[:]
 
     service_until_then = [service]
