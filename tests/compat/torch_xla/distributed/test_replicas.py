@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,3 +87,36 @@ def test_torchrun(fails: bool) -> None:
         assert "ZeroDivisionError: only here" in printed
     else:
         assert {"rank 0 of 2 ended", "rank 1 of 2 ended"} <= set(printed.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_a_signal_to_the_parent_leaves_nobody(sent: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C reaches all of the terminal's group; a kill reaches the parent alone."""
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        parent = subprocess.Popen(
+            [sys.executable, "-m", f"{PACKAGE}.replica_faults", "fork", "hangs"],
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+    wait_until(lambda: len(of_group(parent.pid)) >= 3)
+    (os.killpg if sent is signal.SIGINT else os.kill)(parent.pid, sent)
+    assert parent.wait(30) == -sent
+    wait_until(lambda: not of_group(parent.pid))
+
+
+def of_group(group: int) -> list[str]:
+    """The processes of a group."""
+    found = subprocess.run(["pgrep", "-g", str(group)], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
