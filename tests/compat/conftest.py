@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 import xla_dynamo.compat  # noqa: F401
 from xla_dynamo.compat.recording import metrics, pending
@@ -13,9 +14,14 @@ from xla_dynamo.compat.recording import metrics, pending
 
 @pytest.fixture(autouse=True)
 def fresh_devices() -> Iterator[None]:
-    """Nothing pending, nothing compiled, nothing counted."""
+    """Nothing pending, nothing compiled, nothing counted.
+
+    Which values live decides what is compiled, and Dynamo's frames are cycles: they are collected
+    after each of its compiles, as for users.
+    """
     _forget()
-    yield
+    with torch._dynamo.config.patch(run_gc_after_compile=True):
+        yield
     _forget()
 
 

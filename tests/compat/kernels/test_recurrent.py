@@ -122,7 +122,6 @@ class Tagger(nn.Module):
         return self.last(padded).square().mean() + finals.mean()
 
 
-@torch._dynamo.config.patch(run_gc_after_compile=True)  # as for users: frames are cycles
 def test_torch_compile_leaves_packed_batches_to_the_device() -> None:
     """Dynamo breaks the graph, and its frames keep the rows: of no number that a program has."""
     torch.manual_seed(0)
