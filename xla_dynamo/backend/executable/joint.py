@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from torch.fx import Graph
 from torch.utils import _pytree as pytree
@@ -59,7 +59,7 @@ class JointProgram:
         try:
             results = self._again(stacks) if self._launched else self._first(stacks)
         except (ValueError, RuntimeError) as error:  # XLA's own, which name no rank
-            self.explain(error)
+            self._job.explain(error)
         return [pjrt.parts(stack)[0] for stack in results]
 
     def _again(self, stacks: list[Any]) -> Sequence[Any]:
@@ -72,10 +72,6 @@ class JointProgram:
             results = self.run(*stacks)
             pjrt.wait(results)
             return results
-
-    def explain(self, error: Exception) -> NoReturn:
-        """Raise why a collective failed with `error`."""
-        self._job.explain(error)
 
 
 def collectives_of(graph: Graph) -> list[str]:

@@ -8,7 +8,8 @@ has ever seen, so that a new one takes its place after some megabytes of program
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -35,6 +36,15 @@ class OfThread(threading.local, Generic[T]):
     def count(self, size: int) -> None:
         """A program of `size` bytes has come into it."""
         self._bytes += size
+
+    @contextmanager
+    def dropped_on_error(self) -> Iterator[None]:
+        """The next `get` makes a new one, if something fails within."""
+        try:
+            yield
+        except Exception:
+            self.drop()
+            raise
 
     def drop(self) -> None:
         """The next `get` makes a new one: something failed in it."""

@@ -104,10 +104,9 @@ def import_graph(graph: Graph, calls: Mapping[Node, str]) -> Imported:
         node.meta.pop("tensor_meta", None)
     importer = _Importer(lowering.context, calls)
     try:
-        with _as_ops(calls):
+        with _lowerings.dropped_on_error(), _as_ops(calls):
             importer.import_stateless_graph(graph, func_name="main")
     except Exception as error:
-        _lowerings.drop()
         raise ImportRefused(f"torch-mlir cannot import this graph: {error}") from error
     return Imported(importer.module, lowering)
 
@@ -139,13 +138,13 @@ def to_stablehlo(imported: Imported, version: str) -> bytes:
     """
     module = imported.module
     try:
-        _run_passes(imported)
-        _replace_arith_constants(module)
-        artifact = _stablehlo.serialize_portable_artifact(module, _older(version, _WRITES))
+        with _lowerings.dropped_on_error():
+            _run_passes(imported)
+            _replace_arith_constants(module)
+            artifact = _stablehlo.serialize_portable_artifact(module, _older(version, _WRITES))
+    except ImportRefused:
+        raise
     except Exception as error:
-        _lowerings.drop()
-        if isinstance(error, ImportRefused):
-            raise
         raise ImportRefused(f"not plain StableHLO after torch-mlir: {error}") from error
     _lowerings.count(len(artifact))
     return artifact

@@ -46,22 +46,7 @@ def link(
         CompileError: anything but StableHLO is left over.
         InstallationError: jaxlib cannot read what torch-mlir writes.
     """
-    try:
-        module = _link(main, bodies, precision, aliases)
-    except Exception:
-        _contexts.drop()
-        raise
-    _contexts.count(len(main) + sum(len(body.text) for body, _ in bodies.values()))
-    return module
-
-
-def _link(
-    main: bytes,
-    bodies: Mapping[str, tuple[Body, Location]],
-    precision: str,
-    aliases: Mapping[int, int],
-) -> ir.Module:
-    with _context() as context:
+    with _contexts.dropped_on_error(), _context() as context:
         module = _read(context, main)
         _erase_declarations(module, bodies)
         symbols = ir.SymbolTable(module.operation)
@@ -75,6 +60,7 @@ def _link(
                 _set_precision(operation, precision)
             elif operation.name == "stablehlo.reduce_window":
                 _hide_start(operation)
+    _contexts.count(len(main) + sum(len(body.text) for body, _ in bodies.values()))
     return module
 
 

@@ -20,10 +20,12 @@ from xla_dynamo.backend.passes.contract import Context
 def order_collectives(graph: Graph, context: Context) -> bool:
     """Name, in each collective of `graph`, a result of the one before it."""
     found = [node for node in fx.calls(graph) if node.target in COMMUNICATING]
+    changed = False
     for earlier, later in itertools.pairwise(found):
         if not _depends(later, earlier):
             later.kwargs = {**later.kwargs, "after": _result(earlier)}
-    return len(found) > 1
+            changed = True
+    return changed
 
 
 def _depends(node: Node, on: Node) -> bool:
