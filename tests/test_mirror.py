@@ -68,7 +68,6 @@ ELSEWHERE = {
     "passes/verify.py": "backend/test_pipeline.py",
     "runtime/resident.py": "compat/device/test_torch_compile.py",
     "runtime/topology.py": "test_tpu.py",
-    "tpu_cost/analyze.py": "test_tpu.py",
 }
 MODULES = [
     str(path.relative_to(PACKAGE))

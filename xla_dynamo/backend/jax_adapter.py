@@ -42,13 +42,15 @@ SHARES_CONTEXTS = VERSION >= (0, 8)  # an MLIR context can serve for more than o
 
 
 @contextmanager
-def apart() -> Iterator[None]:
+def apart(*, wide: bool = True) -> Iterator[None]:
     """Trace and lower within: 64-bit types keep their width, and JAX's devices are not asked for.
+
+    With `wide=False` there are no 64-bit types.
 
     JAX would initialise every plug-in that is installed, for the process and for the user's own
     JAX code, where a trace needs but a place for constants.
     """
-    with _enable_x64(), jax.default_device(cpu_client(asynchronous=False).local_devices()[0]):
+    with _enable_x64(wide), jax.default_device(cpu_client(asynchronous=False).local_devices()[0]):
         yield
 
 
@@ -149,13 +151,13 @@ def _variable(name: str, value: str, needed: bool) -> Iterator[None]:
         del os.environ[name]
 
 
-def _enable_x64() -> AbstractContextManager[None]:
-    """Within it, JAX's 64-bit types keep their width."""
+def _enable_x64(enabled: bool) -> AbstractContextManager[None]:
+    """Whether JAX's 64-bit types keep their width within."""
     if VERSION >= (0, 8):
-        return jax.enable_x64(True)
+        return jax.enable_x64(enabled)
     from jax import experimental
 
-    return experimental.enable_x64(True)  # pyright: ignore
+    return experimental.enable_x64(enabled)  # pyright: ignore
 
 
 def computation(module: Any) -> Any:

@@ -150,3 +150,25 @@ def test_an_op_without_a_rule_and_a_dtype_without_a_form() -> None:
     refused = body_of(node_of(lambda x: x.flip(0), torch.ones(2, dtype=torch.complex32)), CPU)
     assert isinstance(refused, Refusal)
     assert refused.reason == "XLA has no dtype torch.complex32."
+
+
+TPU = Target("tpu")
+
+
+def test_what_ends_the_process_on_a_tpu_is_refused() -> None:
+    """libtpu aborts on complex128, and on singular vectors found with counters of 64 bits."""
+    refused = body_of(node_of(lambda x: x * x, torch.ones(3, dtype=torch.complex128)), TPU)
+    assert isinstance(refused, Refusal)
+    assert refused.reason == "XLA's compiler for TPUs has no torch.complex128."
+    for dtype, wide in ((torch.float32, False), (torch.float64, True)):
+        factors = node_of(lambda x: aten._linalg_svd(x)[0], torch.ones(4, 4, dtype=dtype))
+        body = body_of(factors.all_input_nodes[0], TPU)
+        assert isinstance(body, Body)
+        assert ("tensor<i64>" in body.text) is wide
+
+
+def test_what_jax_has_not_on_a_tpu_is_refused() -> None:
+    values = node_of(lambda x: aten.linalg_eig(x)[0], torch.ones(3, 3))
+    refused = body_of(values.all_input_nodes[0], TPU)
+    assert isinstance(refused, Refusal)
+    assert refused.reason == "XLA does not have this computation on the platform tpu."

@@ -23,7 +23,7 @@ from torch._subclasses import FakeTensorMode
 from torch.export._trace import _export_to_torch_ir
 from torch.fx import GraphModule
 
-from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.bookkeeping import optional
 
 from . import recapture_reason
@@ -142,14 +142,31 @@ def export(
 ) -> GraphModule:
     """A functional graph of ATen ops of `function(*arguments)`, which may call autograd.
 
-    It mutates no argument, and its results share no memory with them. Values are not read.
+    It mutates no argument, and its results share no memory with them. Values are not read: what
+    raises where a factorization failed is left out.
     """
     # Fake tensors of one mode: on real ones, AOTAutograd would run the function.
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes = tuple(mode.from_tensor(argument.detach()) for argument in arguments)
     table = dict(decompositions)
     exported = aot_export_joint_simple(function, fakes, trace_joint=False, decompositions=table)
+    _drop_checks(exported.graph)
     return cast(GraphModule, exported)
+
+
+def _drop_checks(graph: torch.fx.Graph) -> None:
+    """Drop checks of factorizations, and the token that is their first argument and result."""
+    check = torch.ops.aten._linalg_check_errors.default
+    effects = graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects)
+    if not effects or any(node.args[1] is not check for node in effects):
+        return
+    for node in effects:
+        for token in list(node.users):
+            edit.substitute(token, node.args[0])
+        graph.erase_node(node)
+    token, *results = fx.results(graph)
+    graph.output_node().args = (tuple(results),)
+    graph.erase_node(token)
 
 
 @optional(())

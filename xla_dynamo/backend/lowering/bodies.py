@@ -44,6 +44,7 @@ class Body:
 
 
 _bodies: Bounded[Hashable, Body | Refusal] = Bounded(4096)
+_NO_KERNEL = "MLIR translation rule for primitive"  # JAX's message, of eig on a TPU for one
 _OTHER_DTYPE = "Convert the tensor to another dtype before this op."
 _lock = threading.Lock()
 
@@ -116,12 +117,18 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
     outputs = tuple(i for i, value in enumerate(values) if isinstance(value, torch.Tensor))
     tensors = [*(operand.meta["val"] for operand in tensor_operands(node)), *values]
     for value in tensors:
-        if isinstance(value, torch.Tensor) and not dtypes.is_supported(value.dtype):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if not dtypes.is_supported(value.dtype):
             return Refusal(f"XLA has no dtype {value.dtype}.", _OTHER_DTYPE)
+        if value.dtype in dtypes.ABSENT.get(target.platform, ()):
+            where = target.platform.upper()
+            return Refusal(f"XLA's compiler for {where}s has no {value.dtype}.", _OTHER_DTYPE)
     try:
         precision = _JAX_PRECISION[target.matmul_precision]
         products = jax.default_matmul_precision(precision)
-        with lowering_for(target), jax_adapter.apart(), products:
+        narrow = _is_narrow(node, tensors, target)
+        with lowering_for(target), jax_adapter.apart(wide=not narrow), products:
             function = _as_function(node, [values[i] for i in outputs], outputs, target)
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
             jitted = jax.jit(function, keep_unused=True)
@@ -130,10 +137,20 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
     except Unsupported as error:
         return Refusal(error.reason, error.remedy)
     except Exception as error:
+        if isinstance(error, NotImplementedError) and _NO_KERNEL in str(error):
+            return Refusal(f"XLA does not have this computation on the platform {target.platform}.")
         return _refusal_of_failure(node, error)
     with module.context:
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     return Body(_symbol(node), module.operation.get_asm(enable_debug_info=True))
+
+
+def _is_narrow(node: Node, tensors: Sequence[Any], target: Target) -> bool:
+    rule = rule_of(op_of(node))
+    if rule is None or rule.narrow_on != target.platform:
+        return False
+    dtypes_of = {value.dtype for value in tensors if isinstance(value, torch.Tensor)}
+    return all(dtype.itemsize < 8 or dtype == torch.complex64 for dtype in dtypes_of)
 
 
 def _refusal_of_failure(node: Node, error: Exception) -> Refusal:

@@ -125,10 +125,15 @@ class PerPlatform(Generic[P, R]):
 
 @dataclass(frozen=True)
 class Rule:
-    """How one op becomes XLA: `function` of JAX arrays; `random` rules take a PRNG key first."""
+    """How one op becomes XLA: `function` of JAX arrays; `random` rules take a PRNG key first.
+
+    narrow_on: a platform for which the rule is lowered without 64-bit types, if no tensor of the op
+        has one.
+    """
 
     function: Callable[..., Any]
     random: bool = False
+    narrow_on: str = ""
 
 
 RULES: dict[Any, Rule] = {}  # by op, or by the name of an op that PyTorch defines later
@@ -156,14 +161,14 @@ def with_rules(more: Mapping[Any, Rule]) -> Iterator[None]:
         _more.reset(token)
 
 
-def lower(*ops: Any, random: bool = False) -> Callable[[Function], Function]:
+def lower(*ops: Any, random: bool = False, narrow_on: str = "") -> Callable[[Function], Function]:
     """Register the decorated function as the lowering of each of `ops` (OpOverloads, or names)."""
 
     def register(function: Function) -> Function:
         for op in ops:
             if op in RULES:
                 raise ValueError(f"{op} has two rules: {RULES[op].function} and {function}")
-            RULES[op] = Rule(function, random)
+            RULES[op] = Rule(function, random, narrow_on)
         return function
 
     return register

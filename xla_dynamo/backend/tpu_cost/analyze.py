@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend import options, pipeline
@@ -17,13 +19,16 @@ from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.lower import Lowered
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import pjrt, topology
+from xla_dynamo.errors import CompileError, XlaDynamoError
 
 aten = torch.ops.aten
 
+Inputs = Sequence[Tensor] | Mapping[str, Tensor]
+
 
 def analyze_training_step(
-    model: torch.nn.Module,
-    inputs: Sequence[torch.Tensor],
+    model: nn.Module,
+    inputs: Inputs,
     *,
     topology_name: str = "v5e:2x2",
     matmul_precision: str | None = None,
@@ -31,14 +36,17 @@ def analyze_training_step(
 ) -> topology.Analysis:
     """Compile forward, backward and SGD with momentum of `model(*inputs)` for one TPU core.
 
-    `model` returns a scalar loss. Old parameters, buffers and momenta give their memory to the
-    new ones. `matmul_precision` ("highest", "high", "medium") defaults to
+    `inputs` are positional arguments, or keyword arguments by name. `model` returns a scalar loss,
+    or what holds one as "loss" or as its first entry, as models of transformers do. It is captured
+    by Dynamo, as torch.compile captures it. Old parameters, buffers and momenta give their memory
+    to the new ones. `matmul_precision` ("highest", "high", "medium") defaults to
     torch.get_float32_matmul_precision(), which is "highest" unless set: libtpu then takes some 10
     seconds for each convolution, of JAX's programs too; at "medium" less than one. `numerics`
     ("eager" or "xla") defaults to XLA_DYNAMO_NUMERICS.
 
     Raises:
-        CompileError: the TPU compiler refused the step (out of memory, say).
+        CompileError: the step is not one program (it reads values, say), or the TPU compiler
+            refused it (out of memory, say).
         DeviceUnavailable: libtpu is missing or does not know the topology.
         UnsupportedOp: an op has no lowering.
     """
@@ -49,8 +57,8 @@ def analyze_training_step(
 
 
 def lower_training_step(
-    model: torch.nn.Module,
-    inputs: Sequence[torch.Tensor],
+    model: nn.Module,
+    inputs: Inputs,
     *,
     matmul_precision: str | None = None,
     numerics: str | None = None,
@@ -65,8 +73,8 @@ def lower_training_step(
 
 
 def trace(
-    model: torch.nn.Module,
-    inputs: Sequence[torch.Tensor],
+    model: nn.Module,
+    inputs: Inputs,
     context: Context,
     *,
     learning_rate: float = 0.1,
@@ -79,9 +87,13 @@ def trace(
     that replace them.
 
     Raises:
+        CompileError: the step cannot be traced as one program.
         UnsupportedOp: an op cannot be lowered.
     """
-    captured = aot.capture_module(model, inputs)
+    names_of_inputs = tuple(inputs) if isinstance(inputs, Mapping) else None
+    inputs = tuple(inputs.values()) if isinstance(inputs, Mapping) else tuple(inputs)
+    with _errors_of(model):
+        captured = aot.capture_module(_Loss(model, names_of_inputs), inputs)
     pipeline.run(Stage.DYNAMO, captured, context)
     parameters, buffers = dict(captured.named_parameters()), dict(captured.named_buffers())
     names, many, states = [*parameters, *buffers], len(parameters), len(parameters) + len(buffers)
@@ -93,6 +105,7 @@ def trace(
             new_buffers = [buffer.clone() for buffer in arguments[many:states]]
             tensors = dict(zip(names, [*leaves, *new_buffers], strict=True))
             loss = torch.func.functional_call(captured, tensors, arguments[states + many :])
+            _require_scalar(loss)
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         pairs = zip(velocities, gradients, strict=True)
         moved = [None if g is None else v * momentum + g for v, g in pairs]
@@ -102,13 +115,54 @@ def trace(
 
     own = [*parameters.values(), *buffers.values()]
     momenta = [torch.empty_like(parameter) for parameter in parameters.values()]
-    exported = aot.export(step, [*own, *momenta, *inputs], traced_decompositions())
+    with _errors_of(model):
+        exported = aot.export(step, [*own, *momenta, *inputs], traced_decompositions())
     pipeline.run(Stage.JOINT, exported, context)
     aliases = _return_what_changes(exported.graph)
     pipeline.run(Stage.ATEN, exported, context)
     pipeline.run(Stage.STATIC, exported.graph, context)
     unsupported.refuse(context.lifted.unsupported)
     return exported.graph, aliases
+
+
+class _Loss(nn.Module):
+    """The loss of a model, whose arguments have the names, if any."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str] | None) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *inputs: Tensor) -> Any:
+        if self.names is None:
+            result = self.model(*inputs)
+        else:
+            result = self.model(**dict(zip(self.names, inputs, strict=True)))
+        if isinstance(result, Mapping):
+            return result["loss"]
+        return result[0] if isinstance(result, tuple) else result
+
+
+def _require_scalar(loss: Any) -> None:
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        if isinstance(loss, Tensor) and not loss.requires_grad:
+            what += " without a gradient"
+        raise CompileError(f"A training step needs a loss of one element; the model gives {what}.")
+
+
+@contextmanager
+def _errors_of(model: nn.Module) -> Iterator[None]:
+    """What PyTorch raises within becomes an error of ours."""
+    try:
+        yield
+    except XlaDynamoError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).partition("\n\n")[0].split())
+        raise CompileError(
+            f"The training step of {type(model).__name__} cannot be traced as one program: "
+            f"{type(error).__name__}: {reason}"
+        ) from error
 
 
 def _return_what_changes(graph: Graph) -> dict[int, int]:

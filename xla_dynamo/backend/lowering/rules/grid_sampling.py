@@ -66,12 +66,14 @@ def grid_sampler_backward(
     padding_mode: int,
     align_corners: bool,
     output_mask: Sequence[bool],
-) -> tuple[Array | None, ...]:
+) -> tuple[Array | None, Array]:
+    """As eager has it, the grid's gradient is defined whether or not it is wanted."""
+
     def forward(x: Array, grid: Array) -> Array:
         return grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners)
 
-    grads = jax.vjp(forward, x, grid)[1](grad)
-    return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))
+    of_x, of_grid = jax.vjp(forward, x, grid)[1](grad)
+    return of_x if output_mask[0] else None, of_grid
 
 
 def weighted_sum(x: Array, taps: Sequence[Sequence[Tap]]) -> Array:

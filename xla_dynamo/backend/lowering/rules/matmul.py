@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from jax import Array, lax
 
 from xla_dynamo.backend.lowering.dtypes import accumulation, to_numpy
-from xla_dynamo.backend.lowering.registry import Unsupported, lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
 from ._promotion import cast
 
@@ -32,6 +33,11 @@ def product(
     if first.dtype == np.bool_:
         return lax.dot_general(first.astype(np.int32), second.astype(np.int32), numbers) != 0
     dtype = accumulation(first.dtype)
+    return dot_general(first, second, numbers, dtype)
+
+
+@PerPlatform
+def dot_general(first: Array, second: Array, numbers: Any, dtype: np.dtype) -> Array:
     return lax.dot_general(first, second, numbers, preferred_element_type=dtype)
 
 
@@ -72,6 +78,7 @@ def vdot(x: Array, y: Array) -> Array:
 
 
 @lower(aten.mm.default, aten.mv.default, aten.bmm.default, aten.dot.default, aten.matmul.default)
+@PerPlatform
 def matmul(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=accumulation(x.dtype)).astype(x.dtype)
 
@@ -95,7 +102,7 @@ def baddbmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number 
 @lower(aten.addbmm.default)
 def addbmm(bias: Array, x: Array, y: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     numbers = (((0, 2), (0, 1)), ((), ()))
-    total = lax.dot_general(x, y, numbers, preferred_element_type=accumulation(x.dtype))
+    total = dot_general(x, y, numbers, accumulation(x.dtype))
     return _accumulate(bias, total, beta, alpha)
 
 
