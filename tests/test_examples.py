@@ -25,3 +25,16 @@ def test_digits_learns_on_xla_alone(tmp_path):
     # Forward, backward, the optimizer, and the model in eval mode: one shape each.
     assert report["compiled"].startswith("4 programs")
     assert report["device"].startswith("cpu/")
+
+
+def test_the_accelerator_check_trains_right_on_a_cpu(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "tpu_check.py", "--models", "LSTM", "--rounds", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r" right ", done.stdout)) == 2
+    assert "ops that ran on the CPU: 0" in done.stdout

@@ -24,6 +24,7 @@ from .passes.contract import Context, Pass, Stage, WayIn
 from .passes.dynamo.exchange_calls import keep_one_hot_layout, mend_margin_losses
 from .passes.dynamo.flex_attention import expand_flex_attention
 from .passes.dynamo.fuse_addcdiv import fuse_addcdiv
+from .passes.dynamo.gpu_kernels import avoid_gpu_kernels
 from .passes.dynamo.keep_interpolate import keep_interpolate
 from .passes.dynamo.nansum_dims import drop_empty_nansum_dims
 from .passes.dynamo.rnn_layers import use_rnn_layers
@@ -53,6 +54,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         keep_one_hot_layout,
         mend_margin_losses,
         expand_flex_attention,
+        avoid_gpu_kernels,  # attention and cells of tensors on CUDA as on a CPU
         fuse_addcdiv,  # one op again where Dynamo made three
     ),
     Stage.JOINT: (

@@ -23,6 +23,7 @@ from .eager_layout import restrided_decompositions, restrided_ops
 from .empty_strided import BLANK_DECOMPOSITIONS
 from .foreach import FOREACH_DECOMPOSITIONS
 from .functional_collectives import FUNCTIONAL_COLLECTIVES
+from .gpu_ops import GPU_DECOMPOSITIONS
 from .matmul_backward import PRODUCT_DECOMPOSITIONS
 from .mended import MENDED
 
@@ -63,6 +64,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **FOREACH_DECOMPOSITIONS,
         **BLANK_DECOMPOSITIONS,
         **FUNCTIONAL_COLLECTIVES,
+        **GPU_DECOMPOSITIONS,
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +24,7 @@ from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.backend.runtime import buffers, cache, job, pjrt, resident
+from xla_dynamo.backend.runtime import buffers, cache, gpu_order, job, pjrt, resident
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
@@ -70,7 +70,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     nodes = (*placeholders, *(r for r in fx.results(graph) if isinstance(r, Node)))
     home = resident.device_of(node.meta.get("val") for node in nodes)
     if home is None:
-        device = pjrt.device(request.options.platform or default_platform())
+        platform = request.options.platform or default_platform()
+        device = pjrt.device(platform, gpu_order.ordinal(platform, _devices(nodes)))
         strided = request.visible
     else:
         device = resident.RESIDENCIES[home.type].device(home)
@@ -94,15 +95,71 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         there, launch = home, resident.RESIDENCIES[home.type].launch
         executable = resident.RESIDENCIES[home.type].compiled(make, there)
         return _launch(planned, lambda given: launch(executable, [given[i] for i in used], there))
-    executable = make()
-    slots = [buffers.Slot(device, i, i in request.resident) for i in used]
-    host = all(node.meta["val"].device.type == "cpu" for node in fx.results(graph))
+    on_gpu = [i for i, node in zip(used, fx.placeholders(graph), strict=True) if _on_gpu(node)]
+    slots = buffers.slots(device, used, request.resident, on_gpu)
+    homes = _devices(fx.results(graph))
+    return _launch(planned, _on_tensors(make(), slots, device, homes))
+
+
+def _on_tensors(
+    executable: pjrt.Executable,
+    slots: Sequence[buffers.Slot],
+    device: pjrt.Device,
+    homes: Sequence[torch.device],
+) -> Callable[[list[Any]], Sequence[torch.Tensor]]:
+    """Run a program on torch tensors; its results go to `homes`."""
+    host = all(home.type == "cpu" for home in homes)
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
         arrays = executable(*[slot.array(given[slot.position]) for slot in slots])
         return pjrt.to_tensors(arrays, device, host)
 
-    return _launch(planned, run)
+    if device.platform == "gpu":
+        return _ordered(run, slots, device, homes)
+    if host:
+        return run
+    _warn_of_copies(homes, device)
+    return lambda given: [t.to(home) for t, home in zip(run(given), homes, strict=True)]
+
+
+def _ordered(
+    run: Callable[[list[Any]], Sequence[torch.Tensor]],
+    slots: Sequence[buffers.Slot],
+    device: pjrt.Device,
+    homes: Sequence[torch.device],
+) -> Callable[[list[Any]], Sequence[torch.Tensor]]:
+    """`run` on a GPU, after PyTorch's work there; results go to `homes`."""
+    waits = any(isinstance(slot, buffers.HandedOver) for slot in slots)
+    moves = len({home.type for home in homes}) > 1
+
+    def run_in_order(given: list[Any]) -> Sequence[torch.Tensor]:
+        if not waits:
+            gpu_order.drain(device)
+        tensors = run(given)
+        return [t.to(home) for t, home in zip(tensors, homes, strict=True)] if moves else tensors
+
+    return run if waits and not moves else run_in_order
+
+
+def _devices(nodes: Iterable[Node]) -> list[torch.device]:
+    values = [node.meta.get("val") for node in nodes]
+    return [value.device for value in values if isinstance(value, torch.Tensor)]
+
+
+def _on_gpu(node: Node) -> bool:
+    value = node.meta["val"]
+    return value.device.type == "cuda" and value.numel() > 0
+
+
+def _warn_of_copies(homes: Sequence[torch.device], device: pjrt.Device) -> None:
+    there = next(home for home in homes if home.type != "cpu")
+    metrics.warn_once(
+        ("copies", there.type, device.platform),
+        f"Tensors are on {there}, and programs run on {device.platform}: each call copies there "
+        f"and back. Install the PJRT plug-in of {there.type} (jax[cuda13] for CUDA), or move the "
+        "tensors to the CPU.",
+        metrics.FallbackWarning,
+    )
 
 
 def _launch(

@@ -165,7 +165,8 @@ def _view(value: torch.Tensor, base: torch.Tensor) -> View:
 def _permuted(graph: Graph, node: Node, order: tuple[int, ...]) -> Node:
     value = node.meta["val"]
     with value.fake_mode:
-        permuted = torch.empty([value.shape[d] for d in order], dtype=value.dtype, device="cpu")
+        sizes = [value.shape[d] for d in order]
+        permuted = torch.empty(sizes, dtype=value.dtype, device=value.device)
     with graph.inserting_before(graph.output_node()):
         args = (node, list(order))
         return edit.insert(graph, aten.permute.default, args, {}, like=node, value=permuted)

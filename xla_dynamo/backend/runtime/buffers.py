@@ -10,6 +10,7 @@ either.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -78,6 +79,33 @@ class Slot:
             return self._resident(tensor)
         self._previous = key
         return transient(tensor, self._device)
+
+
+class HandedOver(Slot):
+    """An argument whose tensor becomes an array anew at each call.
+
+    On a GPU that is what makes the program wait for PyTorch's work: see `gpu_order`.
+    """
+
+    __slots__ = ()
+
+    def array(self, tensor: torch.Tensor) -> pjrt.Array:
+        return transient(tensor, self._device)
+
+
+def slots(
+    device: pjrt.Device, positions: Sequence[int], resident: Collection[int], on_gpu: Sequence[int]
+) -> list[Slot]:
+    """The arguments of an executable, by their positions in a call's.
+
+    resident: those whose tensors come again at every call.
+    on_gpu: those that lie in a GPU's memory.
+    """
+    handed_over = on_gpu[:1] if device.platform == "gpu" else ()
+    return [
+        HandedOver(device, i, False) if i in handed_over else Slot(device, i, i in resident)
+        for i in positions
+    ]
 
 
 def transient(tensor: torch.Tensor, device: pjrt.Device) -> pjrt.Array:

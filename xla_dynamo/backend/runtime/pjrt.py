@@ -33,7 +33,7 @@ from xla_dynamo import versions
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer, loading
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
-from . import host_kernels, host_memory, job
+from . import gpu_order, host_kernels, host_memory, job
 
 Device = Any
 Array = Any
@@ -89,7 +89,8 @@ def client_of_jax(platform: str) -> Any:
     warned = getattr(xla_bridge, "_at_fork_handler_installed", False)
     xla_bridge._at_fork_handler_installed = True
     try:
-        return xla_bridge.get_backend(platform)
+        with gpu_order.memory_left_to_torch():
+            return xla_bridge.get_backend(platform)
     finally:
         xla_bridge._at_fork_handler_installed = warned
 
@@ -110,8 +111,11 @@ def device_count(platform: str, *, asynchronous: bool = False) -> int:
 
 
 def platform(of: Where) -> str:
-    """The name of the platform of a device, or of devices."""
-    return _devices(of)[0].platform
+    """The platform of a device, or of devices, as JAX's lowering names it: "cpu", "cuda", ..."""
+    device = _devices(of)[0]
+    if device.platform != "gpu":
+        return device.platform
+    return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
 
 
 def describe(of: Where) -> str:
@@ -252,6 +256,7 @@ def compile(
         raise CompileError(f"XLA refused the program: {error}") from error
     try:
         devices = _devices(on)
+        gpu_order.drain(devices[0])
         with module.context:
             loaded = devices[0].client.compile_and_load(
                 computation(module), _jax.DeviceList(devices), options
@@ -318,7 +323,8 @@ def shares_memory(of: Device, tensor: torch.Tensor) -> bool:
 def to_array(tensor: torch.Tensor, on: Device) -> Array:
     """A dense row-major tensor as an array on the device: zero-copy where memory is shared.
 
-    The array keeps the tensor's storage alive. XLA never writes to it.
+    The array keeps the tensor's storage alive. XLA never writes to it. On a GPU the array is ready
+    when what PyTorch has queued so far is done (see `gpu_order`).
     """
     if on.platform == "cpu" and tensor.numel() > 0:
         try:
@@ -326,9 +332,10 @@ def to_array(tensor: torch.Tensor, on: Device) -> Array:
             return _dlpack_in(_torch_dlpack_out(tensor), on, None, None, _DLPACK_CPU)
         except BufferError:  # float8 in torch 2.9
             return put(_to_numpy(tensor), on)
-    if shares_memory(on, tensor) and tensor.numel() > 0:
-        stream = torch.cuda.current_stream().cuda_stream
-        return _dlpack_in(_torch_dlpack_out(tensor), on, stream, None, _DLPACK_CUDA)
+    if gpu_order.shared_with(on) and tensor.numel() > 0:
+        there = tensor.to(gpu_order.home(on))
+        stream = gpu_order.after_torch(on)
+        return _dlpack_in(_torch_dlpack_out(there), on, stream, None, _DLPACK_CUDA)
     return put(_to_numpy(tensor), on)
 
 
@@ -356,14 +363,17 @@ def download(array: Array) -> torch.Tensor:
 
 
 def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Tensor]:
-    """Arrays of the device as torch tensors, once they are computed.
+    """Arrays of the device as torch tensors.
 
     With `host` they become CPU tensors, else tensors on the device; zero-copy if that is where
-    they are.
+    they are. On a GPU PyTorch's current stream waits for them, elsewhere the caller.
 
     Raises:
         Whatever the program that computes them failed with on the device.
     """
+    if gpu_order.shared_with(on) and not host:
+        stream = gpu_order.torch_stream(on)
+        return [_torch_dlpack_in(_dlpack_out(array, stream)) for array in arrays]
     wait(arrays)
     if on.platform == "cpu" or not host:
         try:

@@ -1,0 +1,202 @@
+"""Check xla_dynamo on this machine's accelerator: python examples/tpu_check.py
+
+Trains small models on the device in both ways, torch.compile(backend="xla") and tensors of the lazy
+device "xla", and compares losses and weights after three steps with PyTorch on the CPU. Prints what
+can be pasted into an issue. Works on a TPU, on a GPU, and on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import xla_dynamo.compat  # isort: skip
+import torch_xla.core.xla_model as xm  # served by xla_dynamo, isort: skip
+
+
+class Block(nn.Module):
+    """A layer of a GPT: causal attention, then a two-layer network."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.qkv(self.norms[0](x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+
+class Gpt(nn.Module):
+    """Two layers over 1,000 tokens of text."""
+
+    def __init__(self, width: int = 256) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(1000, width)
+        self.layers = nn.Sequential(Block(width, 4), Block(width, 4), nn.LayerNorm(width))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return (self.layers(self.embedding(tokens)) @ self.embedding.weight.T).mean(1)
+
+
+class Recurrent(nn.Module):
+    """An LSTM, and a linear layer on its last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(64, 128, batch_first=True), nn.Linear(128, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+def convnet() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 128, 3, padding=1, groups=2),
+        nn.GELU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(2048, 1000),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its input, and how far its numbers may be from the CPU's, relatively."""
+
+    name: str
+    model: Callable[[], nn.Module]
+    example: Callable[[], Tensor]
+    tolerance: float = 2e-4
+    dtype: torch.dtype = torch.float32
+
+
+CASES = (
+    Case("convnet", convnet, lambda: torch.randn(32, 3, 32, 32)),
+    Case("GPT", Gpt, lambda: torch.randint(1000, (8, 256))),
+    Case("LSTM", Recurrent, lambda: torch.randn(32, 50, 64)),
+    Case("GPT, bfloat16", Gpt, lambda: torch.randint(1000, (8, 256)), 5e-2, torch.bfloat16),
+)
+
+
+class Training:
+    """SGD on one batch; `step` is an ordinary training step on whatever device."""
+
+    def __init__(self, model: nn.Module, x: Tensor, way: str) -> None:
+        self.model, self.x = model, x
+        self.labels = torch.arange(len(x), device=x.device)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        self.call = torch.compile(model, backend="xla") if way == "torch.compile" else model
+        self.lazy = way == "lazily"
+
+    def step(self) -> Tensor:
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.call(self.x).float(), self.labels)
+        loss.backward()
+        self.optimizer.step()
+        if self.lazy:
+            xm.mark_step()
+        return loss.detach()
+
+    def weights(self) -> Tensor:
+        parts = [weight.detach().cpu().double().flatten() for weight in self.model.parameters()]
+        return torch.cat(parts)
+
+
+def training(case: Case, way: str, device: torch.device) -> Training:
+    torch.manual_seed(0)
+    model, x = case.model().to(case.dtype), case.example()
+    x = x.to(case.dtype) if x.is_floating_point() else x
+    return Training(copy.deepcopy(model).to(device), x.to(device), way)
+
+
+def finish(device: torch.device) -> None:
+    if device.type == "xla":
+        xm.wait_device_ops()
+    elif device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def milliseconds(of: Training, device: torch.device, steps: int, rounds: int) -> float:
+    """Of a step: the median of rounds."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(steps):
+            of.step()
+        finish(device)
+        times.append((time.perf_counter() - start) / steps * 1e3)
+    return statistics.median(times)
+
+
+def check(case: Case, way: str, device: torch.device, *timed: int) -> tuple[list[str], bool]:
+    """A line of the table, and whether the numbers are right."""
+    reference, tried = training(case, "eager", torch.device("cpu")), training(case, way, device)
+    start = time.perf_counter()
+    losses = [tried.step().item()]
+    first = time.perf_counter() - start
+    losses += [tried.step().item() for _ in range(2)]
+    expected = [reference.step().item() for _ in range(3)]
+    worst = max(abs(a - b) / abs(b) for a, b in zip(losses, expected, strict=True))
+    mine, theirs = tried.weights(), reference.weights()
+    worst = max(worst, float((mine - theirs).norm() / theirs.norm()))
+    right = worst <= case.tolerance
+    step = milliseconds(tried, device, *timed)
+    eager = (
+        milliseconds(training(case, "eager", device), device, *timed) if way != "lazily" else None
+    )
+    row = [case.name, f"{way} on {device}", f"{worst:.1e}", "right" if right else "WRONG"]
+    times = [f"{first:.1f} s", f"{step:.2f} ms", f"{eager:.2f} ms" if eager else ""]
+    return [*row, *times], right
+
+
+HEADS = ("model", "way", "error", "", "first step", "step", "eager")
+LINE = "{:<14} {:<24} {:>8} {:<6} {:>12} {:>11} {:>11}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20, help="steps in a timed round")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds")
+    parser.add_argument("--models", nargs="*", help="only these: LSTM, GPT, ...")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", UserWarning)
+    console = Console(width=110)
+    console.print(f"xla_dynamo {xla_dynamo.__version__}, torch {torch.__version__}")
+    console.print(f"programs run on {xla_dynamo.device()}")
+    home = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    console.print(LINE.format(*HEADS))
+    all_right = True
+    for case in CASES:
+        if options.models and case.name not in options.models:
+            continue
+        for way, device in (("torch.compile", home), ("lazily", xm.xla_device())):
+            row, right = check(case, way, device, options.steps, options.rounds)
+            console.print(LINE.format(*row))
+            all_right &= right
+    fallbacks = sum(n for name, n in xla_dynamo.counters().items() if name.startswith("fallback."))
+    console.print(f"ops that ran on the CPU: {fallbacks}")
+    raise SystemExit(0 if all_right else "wrong numbers: please report this output")
+
+
+if __name__ == "__main__":
+    main()
