@@ -29,7 +29,7 @@ def test_digits_learns_on_xla_alone(tmp_path):
 
 def test_the_accelerator_check_trains_right_on_a_cpu(tmp_path):
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "tpu_check.py", "--models", "LSTM", "--rounds", "1"],
+        [sys.executable, ROOT / "examples" / "tpu_check.py", "--models", "LSTM", "--steps", "1"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
