@@ -158,7 +158,12 @@ LAYERS = [
     (
         ("jax._src", "jaxlib"),
         "",
-        ("backend/runtime/pjrt.py", "backend/runtime/topology.py", "backend/jax_adapter.py"),
+        (
+            "backend/runtime/partitions.py",
+            "backend/runtime/pjrt.py",
+            "backend/runtime/topology.py",
+            "backend/jax_adapter.py",
+        ),
     ),
     (("torch_mlir",), "", ("backend/lowering/importer.py",)),
     (("xla_dynamo.backend.runtime",), "backend/lowering", ()),

@@ -59,6 +59,7 @@ ELSEWHERE = {
     "ops/packed.py": "backend/lowering/rules/test_packed.py",
     "ops/padded.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "ops/recurrent.py": "backend/lowering/rules/test_recurrent_rules.py",
+    "ops/sharding.py": "backend/lowering/rules/test_sharding.py",
     "ops/registration.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "passes/contract.py": "backend/test_pipeline.py",
     "passes/dynamo/exchange_calls.py": "backend/decompositions/test_margin_losses.py",

@@ -18,10 +18,11 @@ from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.bodies import op_of
 from xla_dynamo.backend.passes.contract import Stage
 from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import partition, segments
-from .launch import Request, compile_executable, warn_of_eager
+from . import partition, partitioned, segments
+from .launch import Request, compile_executable, warn_of_eager, without_host_kernels
 
 Run = Callable[[list[Any]], Sequence[Any]]
 aten = torch.ops.aten
@@ -42,6 +43,8 @@ def compile_arrays(
     """
     if isinstance(device, tuple):
         request = replace(request, options=replace(request.options, fallback="error"))
+    if isinstance(device, Partitions):
+        request = without_host_kernels(request)
     context = request.context(pjrt.platform(device))
     pipeline.run(Stage.JOINT, graph, context)
     pipeline.run(Stage.STATIC, graph, context)
@@ -52,7 +55,12 @@ def compile_arrays(
     _make_distinct(graph)
     original = fx.copy(graph)
     try:
-        return compile_executable(graph, request, device, _aliases(graph, donated))
+        if not isinstance(device, Partitions):
+            return compile_executable(graph, request, device, _aliases(graph, donated))
+        aliases = _aliases(graph, donated, updates_only=True)
+        device = partitioned.with_results(graph, device, aliases)
+        partitioned.pad(graph, device)
+        return compile_executable(graph, request, device, aliases)
     except (CompileError, UnsupportedOp) as error:
         if request.options.fallback == "error" or "RESOURCE_EXHAUSTED" in str(error):
             raise
@@ -64,7 +72,7 @@ def _in_parts(
     graph: Graph,
     refused: Collection[Node],
     request: Request,
-    device: pjrt.Device,
+    device: pjrt.Device | Partitions,
     refused_op: Callable[[Any], None],
 ) -> Run:
     """Split at `refused`: those run on CPU tensors, the parts between them on the device."""
@@ -72,9 +80,17 @@ def _in_parts(
     def compile_segment(segment: partition.Segment) -> Run:
         _make_distinct(segment.graph)
         part = replace(request, name=f"{request.name} part {segment.index}")
-        executable = compile_executable(segment.graph, part, device)
+        executable: Any
+        if isinstance(device, Partitions):
+            executable = partitioned.ByShardings(
+                segment.graph, device, lambda g, on: compile_executable(g, part, on)
+            )
+        else:
+            executable = compile_executable(segment.graph, part, device)
         return lambda values: executable(*[_to_array(value, device) for value in values])
 
+    if isinstance(device, Partitions):
+        partitioned.refuse_padding(graph, device, refused)
     steps = partition.split(graph, refused)
     ops = [op_of(node) for node in refused]
     run_steps = segments.build(graph, steps, compile_segment, convert=_to_tensor)
@@ -87,7 +103,7 @@ def _in_parts(
     return run
 
 
-def _to_array(value: Any, device: pjrt.Device) -> Any:
+def _to_array(value: Any, device: pjrt.Device | Partitions) -> Any:
     return pjrt.upload(value, device) if isinstance(value, torch.Tensor) else value
 
 
@@ -111,11 +127,13 @@ def _make_distinct(graph: Graph) -> None:
     graph.output_node().args = (tuple(results),)
 
 
-def _aliases(graph: Graph, donated: Collection[int]) -> dict[int, int]:
+def _aliases(
+    graph: Graph, donated: Collection[int], *, updates_only: bool = False
+) -> dict[int, int]:
     """By position of a donated argument: the position of the result that takes over its memory.
 
-    A result takes the argument that it updates (p, for p - lr * g), if that is donated; the
-    others are paired by shape and dtype.
+    A result takes the argument that it updates (p, for p - lr * g), if that is donated; unless
+    `updates_only`, the others are paired by shape and dtype.
     """
     position = {node: i for i, node in enumerate(fx.placeholders(graph))}
     free = {node for node, i in position.items() if i in donated}
@@ -129,6 +147,8 @@ def _aliases(graph: Graph, donated: Collection[int]) -> dict[int, int]:
             aliases[position[origin]] = index
         else:
             rest.append(index)
+    if updates_only:
+        return aliases
     by_type: dict[Any, list[Node]] = {}
     for node in sorted(free, key=position.__getitem__):
         by_type.setdefault(_type(node), []).append(node)

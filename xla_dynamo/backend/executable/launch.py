@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -25,12 +25,13 @@ from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime import buffers, cache, gpu_order, job, pjrt, resident
+from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import joint, output_plan
+from . import joint, output_plan, partitioned
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Request:
         return Context(self.name, self.way_in, target_of(self.options, platform))
 
 
+def without_host_kernels(request: Request) -> Request:
+    """`request` for a program that XLA partitions: it cannot partition kernels of PyTorch's."""
+    return replace(request, options=replace(request.options, cpu_kernels="xla"))
+
+
 def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequence[Any]]:
     """Compile `graph` (it is edited) and return what runs it on a list of arguments.
 
@@ -86,7 +92,12 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         return lambda arguments: [output.result(arguments, ()) for output in planned]
     make: Any = functools.partial(compile_executable, graph, request, device)
     collectives = joint.collectives_of(graph)
-    if collectives:
+    if isinstance(device, Partitions):
+        alone = without_host_kernels(request)
+        make = functools.partial(
+            partitioned.ByShardings, graph, device, lambda g, on: compile_executable(g, alone, on)
+        )
+    elif collectives:
         of = job.of_collectives()
         device = of.client.local_devices()[0]
         whole = functools.partial(compile_executable, graph, request)
@@ -201,7 +212,8 @@ def compile_executable(
     context = request.context(pjrt.platform(device))
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
-    lowered = lower(graph, context, keep_text=keep_text, aliases=aliases)
+    shardings = partitioned.attributes(device)
+    lowered = lower(graph, context, keep_text=keep_text, aliases=aliases, shardings=shardings)
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)
     executable.aliases = len(aliases)

@@ -6,7 +6,8 @@ user's line and the aten op. XLA inlines the calls. Uses JAX's public MLIR bindi
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,8 +23,19 @@ from .bodies import UNKNOWN_LOCATION, Body
 from .source import Location
 
 # What PJRT plug-ins take; chlo ops become composites or expansions inside jaxlib itself.
-_LEGAL_DIALECTS = frozenset({"stablehlo", "chlo", "func", "builtin"})
+_LEGAL_DIALECTS = frozenset({"stablehlo", "chlo", "func", "builtin", "sdy"})
 _PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
+
+
+@dataclass(frozen=True)
+class Shardings:
+    """Of each argument and result of a partitioned program: an attribute of Shardy, or None."""
+
+    arguments: Sequence[str | None] = ()
+    results: Sequence[str | None] = ()
+
+
+NO_SHARDINGS = Shardings()
 
 
 def stablehlo_version() -> str:
@@ -36,6 +48,7 @@ def link(
     bodies: Mapping[str, tuple[Body, Location]],
     precision: str,
     aliases: Mapping[int, int],
+    shardings: Shardings = NO_SHARDINGS,
 ) -> ir.Module:
     """Give each declaration in the artifact `main` its body, at the location of its calls.
 
@@ -53,7 +66,7 @@ def link(
         for name, (body, location) in bodies.items():
             located = body.text.replace(UNKNOWN_LOCATION, f"#loc = {location.mlir()}")
             _define(module, symbols, name, ir.Module.parse(located))
-        _donate(module.body.operations[0], aliases)
+        _describe(module.body.operations[0], aliases, shardings)
         for operation in _walk(module.operation):
             _check(operation)
             if operation.name in _PRODUCTS:
@@ -126,15 +139,27 @@ def _define(module: ir.Module, symbols: ir.SymbolTable, name: str, body: ir.Modu
         symbols.insert(copy)
 
 
-def _donate(function: Any, aliases: Mapping[int, int]) -> None:
-    if not aliases:
-        return
-    attributes = [ir.DictAttr.get({})] * len(function.arguments)
+def _describe(function: Any, aliases: Mapping[int, int], shardings: Shardings) -> None:
+    """Tell XLA which results take over memory, and how arguments and results are split."""
+    arguments = _split(shardings.arguments)
     i32 = ir.IntegerType.get_signless(32)
     for argument, result in aliases.items():
         alias: ir.Attribute = ir.IntegerAttr.get(i32, result)
-        attributes[argument] = ir.DictAttr.get({"tf.aliasing_output": alias})
-    function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+        arguments.setdefault(argument, {})["tf.aliasing_output"] = alias
+    counts = len(function.arguments), len(shardings.results)
+    described = arguments, _split(shardings.results)
+    for name, found, count in zip(("arg_attrs", "res_attrs"), described, counts, strict=True):
+        if found:
+            each = [ir.DictAttr.get(found.get(i, {})) for i in range(count)]
+            function.attributes[name] = ir.ArrayAttr.get(each)
+
+
+def _split(shardings: Sequence[str | None]) -> dict[int, dict[str, ir.Attribute]]:
+    return {
+        i: {"sdy.sharding": ir.Attribute.parse(text)}
+        for i, text in enumerate(shardings)
+        if text is not None
+    }
 
 
 def _walk(operation: Any) -> Iterator[Any]:

@@ -46,11 +46,13 @@ def lower_graph(
     aliases: Mapping[int, int] = MappingProxyType({}),
     keep_text: bool = False,
     native: bool = True,
+    shardings: linker.Shardings = linker.NO_SHARDINGS,
 ) -> Lowered:
     """Lower `graph`: placeholders and results are tensors with static shapes in meta["val"].
 
     `aliases` maps a placeholder's position to that of the result that replaces it and may take over
-    its memory. With `native=False`, ops that have a rule do not go to torch-mlir.
+    its memory. `shardings` are those of a partitioned program. With `native=False`, ops that have a
+    rule do not go to torch-mlir.
 
     Raises:
         UnsupportedOp: a node has no lowering.
@@ -75,5 +77,6 @@ def lower_graph(
     imported = importer.import_graph(graph, calls)
     torch_dialect = importer.text(imported) if keep_text else ""
     artifact = importer.to_stablehlo(imported, linker.stablehlo_version())
-    linked = linker.link(artifact, bodies, _PRECISION[target.matmul_precision], aliases)
+    precision = _PRECISION[target.matmul_precision]
+    linked = linker.link(artifact, bodies, precision, aliases, shardings)
     return Lowered(linked, torch_dialect)

@@ -13,3 +13,4 @@ from . import fused as fused
 from . import packed as packed
 from . import padded as padded
 from . import recurrent as recurrent
+from . import sharding as sharding

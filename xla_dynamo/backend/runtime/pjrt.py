@@ -33,11 +33,15 @@ from xla_dynamo import versions
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer, loading
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
-from . import gpu_order, host_kernels, host_memory, job
+from . import gpu_order, host_kernels, host_memory, job, partitions
+from .partitions import Partitions
+from .shardings import Sharding
 
 Device = Any
 Array = Any
-Where = Device | tuple[Device, ...]
+
+# One device, those of a program's replicas, or those of its parts.
+Where = Device | tuple[Device, ...] | Partitions
 
 _TORCH_DEVICE_TYPE = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "rocm": "cuda"}
 
@@ -123,13 +127,15 @@ def describe(of: Where) -> str:
     devices = _devices(of)
     one = devices[0]
     told = f"{one.platform}/{one.device_kind}/{one.client.platform_version}/{jax.__version__}"
-    return told if len(devices) == 1 else f"{told}/{len(devices)} replicas"
+    parts = "partitions" if isinstance(of, Partitions) else "replicas"
+    return told if len(devices) == 1 else f"{told}/{len(devices)} {parts}"
 
 
 class Executable:
     """A compiled program: arrays in, arrays out, through jaxlib's C++ call path.
 
-    On several devices, one for each replica, the arrays are stacks: see `stack`.
+    On several devices, one for each replica, the arrays are stacks: see `stack`. Those of a program
+    that is partitioned have a sharding: see `partitions`.
     """
 
     def __init__(self, loaded: Any, on: Where, inputs: Sequence[Any], outputs: Sequence[Any]):
@@ -138,7 +144,15 @@ class Executable:
         self.device = self.devices[0]
         self.arguments, self.results = len(inputs), len(outputs)
         self.aliases = 0  # results that take over the memory of an argument
-        self._call = _call_path(loaded, self.devices, len(inputs), outputs)
+        if isinstance(on, Partitions):
+            split = partitions.chosen(loaded, on, [len(shape) for shape, _ in outputs])
+            labels = [[partitions.label(s, on.devices) for s in of] for of in (on.inputs, split)]
+            avals = [core.ShapedArray(*output) for output in outputs]
+            self._call = _call_path(loaded, labels[0], avals, labels[1])
+            return
+        sharding, number = _sharding(self.devices), len(self.devices)
+        avals = [_stacked(number, *output) for output in outputs]
+        self._call = _call_path(loaded, [sharding] * len(inputs), avals, [sharding] * len(avals))
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Launch; returns before the device is done (reading an output waits)."""
@@ -161,29 +175,30 @@ class Executable:
 
 
 def _call_path(
-    loaded: Any, devices: tuple[Device, ...], inputs: int, outputs: Sequence[Any]
+    loaded: Any, inputs: Sequence[Any], avals: Sequence[Any], outputs: Sequence[Any]
 ) -> Any:
-    """The C++ call path of a program. It refers to no `Executable`, as the cycle would need gc."""
-    sharding = _sharding(devices)
-    avals = [_stacked(len(devices), *output) for output in outputs]
+    """The C++ call path of a program. It refers to no `Executable`, as the cycle would need gc.
 
-    def wrap(aval: Any, shards: Sequence[Array]) -> Array:
+    inputs, outputs: JAX's shardings of its arguments and results; avals: those of its results.
+    """
+
+    def wrap(aval: Any, sharding: Any, shards: Sequence[Array]) -> Array:
         # jax.make_array_from_single_device_arrays would initialise JAX's own devices.
         return ArrayImpl(aval, sharding, list(shards), committed=True, _skip_checks=True)
 
     def first_call(*arrays: Array) -> tuple[list[Array], Any, bool]:
         """Called on the C++ path's cache miss: run once, and teach it the executable."""
-        handlers = [functools.partial(wrap, aval) for aval in avals]
+        handlers = [functools.partial(wrap, *each) for each in zip(avals, outputs, strict=True)]
         results = loaded.execute_sharded(list(arrays)).consume_with_handlers(handlers)
         fast = pxla.MeshExecutableFastpathData(
             loaded,
             tree_util.tree_structure(results),
-            [sharding] * inputs,
-            [sharding] * len(avals),
-            avals,
+            list(inputs),
+            list(outputs),
+            list(avals),
             [True] * len(avals),
-            [True] * inputs,
-            [None] * inputs,
+            [True] * len(inputs),
+            [None] * len(inputs),
             [],
         )
         return results, fast, False
@@ -227,7 +242,7 @@ def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:
 
 
 def parts(stack: Array) -> list[Array]:
-    """The arrays of this process's replicas in a stack."""
+    """The arrays of this process's replicas in a stack, or of its devices in a sharded array."""
     return stack._arrays
 
 
@@ -303,12 +318,19 @@ def deserialize(
 
 
 def _devices(on: Where) -> tuple[Device, ...]:
+    if isinstance(on, Partitions):
+        return on.devices
     return on if isinstance(on, tuple) else (on,)
 
 
 def _options(on: Where, overrides: Mapping[str, Any]) -> Any:
     options = xc.CompileOptions()
     ids = np.array([[device.id] for device in _devices(on)])
+    if isinstance(on, Partitions):
+        ids = ids.T
+        build = options.executable_build_options
+        build.use_spmd_partitioning = build.use_shardy_partitioner = True
+        build.allow_spmd_sharding_propagation_to_output = [each is None for each in on.outputs]
     options.num_replicas, options.num_partitions = ids.shape
     options.device_assignment = xc.DeviceAssignment.create(ids)
     options.env_option_overrides = list(overrides.items())
@@ -339,27 +361,43 @@ def to_array(tensor: torch.Tensor, on: Device) -> Array:
     return put(_to_numpy(tensor), on)
 
 
-def put(host: np.ndarray, on: Device, **semantics: Any) -> Array:
-    """A NumPy array copied to the device, at its own width (no 64-bit truncation)."""
+def put(host: np.ndarray, on: Device | Partitions, **semantics: Any) -> Array:
+    """A NumPy array copied to the device, at its own width (no 64-bit truncation).
+
+    With several devices, each gets all of it.
+    """
+    if isinstance(on, Partitions):
+        return partitions.put(host, on.replicated(host.ndim), on.devices, **semantics)
     aval = core.ShapedArray(host.shape, host.dtype)
     sharding = jax.sharding.SingleDeviceSharding(on)
     return xc.batched_device_put(aval, sharding, [host], [on], enable_x64=True, **semantics)
 
 
-def upload(tensor: torch.Tensor, on: Device) -> Array:
-    """A CPU tensor copied to the device; the tensor may change as soon as this returns."""
+def upload(
+    tensor: torch.Tensor, on: Device | Partitions, sharding: Sharding | None = None
+) -> Array:
+    """A CPU tensor copied to the device; the tensor may change as soon as this returns.
+
+    sharding: what each of several devices gets; default: all of it.
+    """
     host = _to_numpy(tensor.resolve_conj().resolve_neg())
     during_call = xc.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
-    return put(host, on, host_buffer_semantics=during_call)
+    if sharding is None:
+        return put(host, on, host_buffer_semantics=during_call)
+    return partitions.put(host, sharding, _devices(on), host_buffer_semantics=during_call)
 
 
-def download(array: Array) -> torch.Tensor:
+def download(array: Array, shape: Sequence[int] | None = None) -> torch.Tensor:
     """An array of any device copied to a new CPU tensor, once it is computed.
+
+    shape: without the padding of parts; default: the array's.
 
     Raises:
         Whatever the program that computes it failed with on the device.
     """
-    return _from_numpy(np.array(array))
+    if partitions.sharding_of(array) is None:
+        return _from_numpy(np.array(array))
+    return _from_numpy(partitions.whole(array, array.shape if shape is None else shape))
 
 
 def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Tensor]:

@@ -52,7 +52,7 @@ def _is_the_hosts(tensor: torch.Tensor) -> bool:
         return tensor.dim() == 0
     known = tensor.value.ref
     if type(known) is not Joined or not known.listed or tensor.numel() > _ELEMENTS:
-        return type(known) is Held
+        return type(known) is Held and not known.is_upload
     key = known.op, known.rest, id(known.parts[0])
     sizes = _seen.get(key)
     if sizes is None:

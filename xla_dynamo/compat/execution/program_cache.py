@@ -26,6 +26,8 @@ from xla_dynamo.compat.values.trie import State
 from xla_dynamo.compat.values.values import Array
 from xla_dynamo.lazily import lazily
 
+from . import spmd
+
 if TYPE_CHECKING:
     from xla_dynamo.backend.executable import device_launch
     from xla_dynamo.backend.runtime import pjrt
@@ -88,7 +90,9 @@ def compile_trace(
         options = repr(recompile_reason.compile_options())
         # Ops on integers give floats of the default dtype, which no argument tells.
         dtype = torch.get_default_dtype()
-        where = device if isinstance(device, tuple) else trace.device
+        where: Any = device if isinstance(device, tuple) else trace.device
+        if device is spmd.where():
+            where = device = spmd.of_program(trace, inputs, len(vectors), len(seeds), live)
         key = (where, dtype, donated, options, structure(builder.graph))
         run, compiled = _runs.get(key), None
         if run is not None:

@@ -28,11 +28,12 @@ from xla_dynamo.compat.values.values import Array, Held, Leaf, Meta, PutOff, Val
 from xla_dynamo.errors import ReplicaError
 from xla_dynamo.lazily import lazily
 
-from . import failed_values, out_of_memory, program_cache, settings
+from . import failed_values, out_of_memory, program_cache, settings, spmd
 from .program_cache import Program, Run
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.runtime import pjrt
+    from xla_dynamo.backend.runtime.shardings import Sharding
 else:
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
 
@@ -98,12 +99,13 @@ def _run(
     trace: Trace, live: _Numbers, dead: _Numbers, lost: failed_values.Lost = failed_values.NOTHING
 ) -> None:
     """Launch the program for the values `live`, and begin a new trace."""
-    program = trace.state.programs.get((live, dead))
+    key = spmd.key(trace, live, dead)
+    program = trace.state.programs.get(key)
     run = None if program is None else program.run()
     if program is None or run is None:
         device = device_of(trace)
         program, run = program_cache.compile_trace(trace, live, dead, device, lost.states)
-        trace.state.programs[live, dead] = program
+        trace.state.programs[key] = program
     else:
         metrics.count("CachedCompile")
     with interrupts.deferred():
@@ -219,9 +221,9 @@ def set_option(name: str, value: Any) -> None:
 
 
 def device_of(trace: Trace) -> Any:
-    """The PJRT device of a trace."""
+    """The PJRT device of a trace, or in SPMD mode the devices."""
     forks.use()
-    return pjrt.device(default_platform(), trace.device.index, asynchronous=True)
+    return spmd.where() or pjrt.device(default_platform(), trace.device.index, asynchronous=True)
 
 
 def upload(trace: Trace, host: torch.Tensor, like: Meta | None = None) -> Value:
@@ -234,13 +236,21 @@ def upload(trace: Trace, host: torch.Tensor, like: Meta | None = None) -> Value:
     """
     if not storage.is_dense(host):
         raise storage.refuse(host.layout, host.dtype)
+    meta = like or shape_inference.like(meta_of(host))
+    if spmd.where() is not None:
+        kept = host.detach().to("cpu", stored(host.dtype), copy=True).contiguous()
+        return Value(meta, trace, Held(kept, place, is_upload=True))
+    return Value(meta, trace, array=_upload(trace, host.detach().to(stored(host.dtype))))
+
+
+def _upload(trace: Trace, host: torch.Tensor, sharding: Sharding | None = None) -> Array:
     start = time.perf_counter_ns()
     try:
-        array = pjrt.upload(host.detach().to(stored(host.dtype)), device_of(trace))
+        array = pjrt.upload(host, device_of(trace), sharding)
     except Exception as error:
         out_of_memory.reraise(error, trace)
     metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
-    return Value(like or shape_inference.like(meta_of(host)), trace, array=array)
+    return array
 
 
 def materialize(value: Value) -> Array:
@@ -255,10 +265,12 @@ def materialize(value: Value) -> Array:
     return value.array
 
 
-def place(value: Value) -> None:
-    """Give a value that the host has its array."""
-    if type(value.ref) is Held:
-        value.array = upload(trace_of(value), value.ref.host, value.meta).array
+def place(value: Value, sharding: Sharding | None = None) -> None:
+    """Give a value that the host has its array: all of it, or parts, on each device."""
+    known = value.ref
+    if type(known) is Held:
+        host = known.host.detach().to(stored(known.host.dtype))
+        value.array = _upload(trace_of(value), host, sharding)
         value.ref = None
 
 
@@ -301,7 +313,8 @@ def _host(value: Value) -> torch.Tensor:
     known = value.ref
     if isinstance(known, PutOff):
         return known.op.func(*known.arguments([_host(part) for part in known.parts]))
-    host = known.host if type(known) is Held else pjrt.download(value.array)
+    shape = value.meta.shape
+    host = known.host if type(known) is Held else pjrt.download(value.array, shape)
     return host if host.dtype is value.meta.dtype else host.to(value.meta.dtype)
 
 

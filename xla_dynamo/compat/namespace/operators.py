@@ -84,10 +84,13 @@ def mark_sharding(
     axis_names: str,
     partition_spec: str,
 ) -> torch.Tensor:
-    """xs.mark_sharding, with names and specification as Python writes them; the tensor."""
+    """The tensor, marked; names and specification are as Python writes them."""
     sharding = importlib.import_module("torch_xla.distributed.spmd.xla_sharding")
     mesh = sharding.Mesh(device_ids, mesh_shape, ast.literal_eval(axis_names))
-    sharding.mark_sharding(input, mesh, ast.literal_eval(partition_spec))
+    spec = ast.literal_eval(partition_spec)
+    if mesh.size() > 1:
+        return sharding.mark_sharding_with_gradients(input, mesh, spec)
+    sharding.mark_sharding(input, mesh, spec)
     return input
 
 

@@ -40,9 +40,27 @@ def prepare() -> None:
         before_use.pop()()
 
 
-@functools.cache
+_merged = False
+
+
+def merge() -> None:
+    """From now on xla:0 is all devices: see execution.spmd."""
+    global _merged
+    _merged = True
+
+
 def count() -> int:
-    """How many devices this process has.
+    """How many xla devices this process has.
+
+    Raises:
+        DeviceUnavailable: the platform cannot be initialised here.
+    """
+    return 1 if _merged else hardware_count()
+
+
+@functools.cache
+def hardware_count() -> int:
+    """How many devices of the platform this process has.
 
     Raises:
         DeviceUnavailable: the platform cannot be initialised here.
@@ -52,8 +70,14 @@ def count() -> int:
     return pjrt.device_count(default_platform(), asynchronous=True)
 
 
+def everywhere() -> tuple[Any, ...]:
+    """The PJRT devices of all processes, in the order of their ranks."""
+    found = client_device(0).client.devices()
+    return tuple(sorted(found, key=lambda device: (device.process_index, device.id)))
+
+
 def devices() -> list[torch.device]:
-    """Every device of this process."""
+    """Every xla device of this process."""
     return [torch.device("xla", index) for index in range(count())]
 
 
@@ -77,7 +101,7 @@ def _client_device(platform: str, index: int) -> Any:
 
 def is_initialized() -> bool:
     """Whether the platform is fixed, because its devices were looked up."""
-    return count.cache_info().currsize + _client_device.cache_info().currsize > 0
+    return hardware_count.cache_info().currsize + _client_device.cache_info().currsize > 0
 
 
 def default() -> torch.device:

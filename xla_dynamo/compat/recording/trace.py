@@ -281,7 +281,8 @@ class Trace:
             if isinstance(value.ref, PutOff):
                 raise Again(functools.partial(self._make_up, value), waits=True)
             if type(value.ref) is Held:
-                raise Again(functools.partial(value.ref.place, value), waits=True)
+                place, waits = value.ref.place, not value.ref.is_upload
+                raise Again(functools.partial(place, value), waits=waits)
             self._fill(value)
             return
         value.ref = value.meta.input(len(self.inputs))

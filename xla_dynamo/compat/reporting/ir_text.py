@@ -14,10 +14,11 @@ import torch
 
 from xla_dynamo.backend import options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.compat.execution import sync
+from xla_dynamo.compat.execution import spmd, sync
+from xla_dynamo.compat.kernels import sharding
 from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.compat.recording.trace import Trace, trace_of
-from xla_dynamo.compat.values.values import Ref, value_of
+from xla_dynamo.compat.values.values import Held, Ref, value_of
 from xla_dynamo.lazily import lazily
 
 from .ir import IrNode, ir_debug, nodes, print_dot, print_nodes, shape, shapes
@@ -106,22 +107,29 @@ def debug_info(tensor: torch.Tensor) -> str:
         return "Not a XLATensor\n"
     value = value_of(tensor)
     number = tensor.untyped_storage()._cdata
+    split = None if value.array is None else sharding.split_of(tensor)
     lines = [
         "XLATensor {",
         f"TensorID: {number}",
         f"AliasID: {number}",
-        f"Device: {devices.real(value.home.device)}",
+        f"Device: {'SPMD:0' if spmd.where() else devices.real(value.home.device)}",
         f"XLA Shape: {shape(value.meta).split('{')[0]}",
-        "ShardingSpec: None",
+        f"ShardingSpec: {split.text() if split else None}",
         f"IR: {_ir_of(tensor)}",
     ]
     if value.array is None:
         lines.append("XLAData: None")
+    elif split is not None:
+        lines += ["XLAShardedData: ", "  Data Device: SPMD:0"]
+        lines += [f"  Data Shape: {shape(value.meta).split('{')[0]}"]
+        lines += [f"  OpSharding: {split.text()}", f"  NumShards: {len(sharding.local_numbers())}"]
     else:
         lines += ["XLAData: ", f"  Data Device: {devices.real(value.home.device)}"]
         lines += [f"  Data Shape: {shape(value.meta).split('{')[0]}"]
         lines += [f"  Data Handle: {id(value.array)}"]
-    return "\n".join([*lines, "Tensor on host: None", "}", ""])
+    host = type(value.ref) is Held
+    on_host = f"with size {list(value.meta.shape)}" if host and value.array is None else "None"
+    return "\n".join([*lines, f"Tensor on host: {on_host}", "}", ""])
 
 
 def _ir_of(tensor: torch.Tensor) -> str:
@@ -145,6 +153,7 @@ def _pending(tensors: Sequence[torch.Tensor] | None) -> tuple[Trace | None, list
         trace = pending.trace(devices.default())
         return trace, list(sync.alive(trace))
     values = [value for value in map(value_of, tensors) if value.array is None]
+    values = [value for value in values if type(value.ref) is not Held]
     for value in values:
         if value.stamp is not value.home.stamp:
             value.home.adopt(value)  # of torch.empty
@@ -162,7 +171,7 @@ def _lowered(trace: Trace, wanted: Sequence[int]) -> tuple[Lowered, str]:
     builder = trace_to_fx.build(path, trace.inputs)
     builder.close(wanted)
     chosen = options.parse(None, None)
-    target = target_of(chosen, sync.device_of(trace).platform)
+    target = target_of(chosen, pjrt.platform(sync.device_of(trace)))
     context = Context("pending trace", WayIn.LAZY, target)
     pipeline.run(Stage.JOINT, builder.graph, context)
     pipeline.run(Stage.STATIC, builder.graph, context)

@@ -264,17 +264,29 @@ def _get_stablehlo(tensors: Tensors, device: str = "", of: Sequence[str] = (), *
     return ir_text.stablehlo(tensors)
 
 
-# Shardings over the one device.
+# Shardings.
 
 
 OpSharding = _sharding.OpSharding
-_xla_mark_sharding = _xla_annotate_custom_sharding = _sharding.mark
+_xla_mark_sharding = _sharding.mark
+_xla_annotate_custom_sharding = _sharding.annotate
 _xla_clear_sharding = _sharding.clear
 _get_xla_op_sharding = _sharding.sharding_of
 _get_xla_sharding_spec = _sharding.spec_of
 _get_xla_sharding_specs = _sharding.specs_of
 _get_xla_sharding_type = _sharding.type_of
 _global_tensor_from_cpu_shards = _sharding.from_cpu_shards
+
+
+def _get_local_shards(tensors: Tensors) -> list[list[tuple[torch.Tensor, str]]]:
+    return [_sharding.local_shards(t) for t in tensors]
+
+
+def _get_local_shard_replica_and_indices(tensors: Tensors) -> list[list[tuple[int, Any]]]:
+    return [_sharding.replicas_and_indices(t) for t in tensors]
+
+
+_load_local_shards = _sharding.load_local_shards
 
 
 _run_cached_graph = absent("_XLAC._run_cached_graph: use torch.compile(model, backend='openxla')")

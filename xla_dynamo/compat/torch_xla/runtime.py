@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import torch
 
+from xla_dynamo.compat.execution import spmd
 from xla_dynamo.compat.recording import devices, pending, replicas
 from xla_dynamo.compat.values import environment
 from xla_dynamo.config import config
-from xla_dynamo.errors import NotAvailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ def set_device_type(pjrt_device: str) -> None:
         )
     os.environ["PJRT_DEVICE"] = pjrt_device
     config.cache_clear()
-    devices.count.cache_clear()
+    devices.hardware_count.cache_clear()
 
 
 def using_pjrt() -> bool:
@@ -98,39 +98,48 @@ host_index = process_index
 
 
 def global_device_count() -> int:
-    """The number of devices; this process has all of them."""
+    """The number of xla devices; this process has all of them."""
     return devices.count()
 
 
 local_device_count = addressable_device_count = global_device_count
-global_runtime_device_count = addressable_runtime_device_count = global_device_count
+
+
+def global_runtime_device_count() -> int:
+    """The number of devices of the hardware, in all processes."""
+    return len(devices.everywhere())
+
+
+def addressable_runtime_device_count() -> int:
+    """The number of devices of the hardware that are this process's."""
+    return devices.hardware_count()
 
 
 def runtime_device_attributes(device: devices.Named) -> dict[str, object]:
     """What is known of a device: {"name": "CPU:0"}, and on a TPU its coordinates and core."""
-    found = devices.client_device(device)
-    more = {name: getattr(found, name) for name in ("coords", "core_on_chip", "slice_index")
-            if hasattr(found, name)}  # fmt: skip
-    return {"name": devices.real(device), **more}
+    return {"name": devices.real(device), **_attributes(devices.client_device(device))}
+
+
+def _attributes(device: object) -> dict[str, object]:
+    names = ("coords", "core_on_chip", "slice_index")
+    return {name: getattr(device, name) for name in names if hasattr(device, name)}
 
 
 def global_runtime_device_attributes() -> list[dict[str, object]]:
     """`runtime_device_attributes` of every device."""
-    return [runtime_device_attributes(str(device)) for device in devices.devices()]
+    return [
+        {"name": f"{devices.hardware()}:{number}", **_attributes(device)}
+        for number, device in enumerate(devices.everywhere())
+    ]
 
 
 def use_spmd(auto: bool | None = False) -> None:
-    """SPMD mode: programs partitioned over the devices by their shardings; here over one.
+    """SPMD mode: xla:0 is all devices, and programs are partitioned over them by shardings.
 
-    Raises:
-        NotAvailable: there are several devices.
+    Tensors that are on xla:0 already are replicated.
     """
-    if devices.count() > 1:
-        raise NotAvailable(
-            f"SPMD over {devices.count()} devices is not supported yet: run with "
-            "CPU_NUM_DEVICES=1, or without use_spmd()"
-        )
     os.environ["XLA_USE_SPMD"] = "1"
+    spmd.begin()
     if auto:
         os.environ["XLA_AUTO_SPMD"] = "1"
 

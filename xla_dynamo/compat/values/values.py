@@ -160,10 +160,16 @@ class Joined(PutOff):
 
 @dataclass(frozen=True)
 class Held:
-    """What the host computed (execution/on_host.py), which no op of the device has used yet."""
+    """What the host computed (execution/on_host.py), which no op of the device has used yet.
+
+    place: gives the value its array.
+    is_upload: a tensor for several devices, of which an op, or a mark, decides which part each
+        gets: unlike what the host computed, it is the devices' to compute with.
+    """
 
     host: torch.Tensor
-    place: Callable[[Value], None]  # gives the value its array
+    place: Callable[[Value], None]
+    is_upload: bool = False
 
 
 class Home(Protocol):

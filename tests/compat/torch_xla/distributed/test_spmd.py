@@ -141,7 +141,7 @@ def test_a_mesh_is_read_as_it_is_written() -> None:
 def test_a_tensor_of_its_shards() -> None:
     rows = MESH.get_op_sharding((None,))
     assert _XLAC._global_tensor_from_cpu_shards([torch.arange(4)], rows).tolist() == [0, 1, 2, 3]
-    with pytest.raises(RuntimeError, match="does not make a tensor of shape"):
+    with pytest.raises(RuntimeError, match="do not make a tensor of shape"):
         _XLAC._global_tensor_from_cpu_shards([torch.arange(4)], rows, torch.Size((5,)))
     with pytest.raises(RuntimeError, match="one shard for each"):
         _XLAC._global_tensor_from_cpu_shards([], rows)

@@ -55,8 +55,8 @@ class ParallelLoader:
         loader_prefetch_size: how many batches are read ahead, for each device.
         device_prefetch_size: how many batches are uploaded ahead, for each device.
         host_to_device_transfer_threads: how many threads upload, for each device.
-        input_sharding: with one device in each process every sharding is the whole batch; keys of
-            a dict are checked.
+        input_sharding: an xs.ShardingSpec for tensors of its number of dimensions, or a dict of
+            them, by the keys of the batch: how tensors are split over the devices, in SPMD mode.
         fixed_batch_size, drop_last: end at the first batch of another size than the first one.
         loader: the name of `cpu_loader` before 2.5.
     """
@@ -276,6 +276,7 @@ def _to_device(batch: Any, device: torch.device, sharding: Any) -> Any:
         missing = [key for key in batch if key not in sharding]
         if missing:
             raise KeyError(f"Keys: {missing} are missing from input_sharding.")
+        return {key: _to_device(part, device, sharding[key]) for key, part in batch.items()}
 
     def on_cpu(part: Any) -> bool:
         if isinstance(part, PackedSequence):
@@ -285,7 +286,12 @@ def _to_device(batch: Any, device: torch.device, sharding: Any) -> Any:
     def upload(part: Any) -> Any:
         if not isinstance(part, torch.Tensor):  # a PackedSequence, whose batch sizes stay behind
             return part.to(device)
-        return values.tensor(sync.upload(pending.trace(device), part))
+        value = sync.upload(pending.trace(device), part)
+        made = values.tensor(value)
+        if sharding is not None and sharding.can_apply(made):
+            sharding.apply(made)
+        sync.place(value)  # in SPMD mode it waits on the host until now
+        return made
 
     return for_each_instance_rewrite(batch, on_cpu, upload)
 

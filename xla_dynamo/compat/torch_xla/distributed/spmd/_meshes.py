@@ -6,15 +6,23 @@ import ast
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xla_dynamo.backend.runtime.shardings import Grid, Sharding
+from xla_dynamo.compat.execution import spmd
 from xla_dynamo.compat.recording import devices
+from xla_dynamo.lazily import lazily
 
-from ..._sharding import OpSharding, ShardingType
+from ..._sharding import OpSharding, of_sharding
 
 PartitionSpec = tuple[Any, ...]
+
+if TYPE_CHECKING:
+    from jax.experimental import mesh_utils
+else:
+    mesh_utils = lazily("jax.experimental.mesh_utils", globals())
 
 _global_mesh: list[Mesh | None] = [None]
 
@@ -33,6 +41,12 @@ class Mesh:
         axis_names: Sequence[str] | None = None,
     ) -> None:
         ids, size = np.array(device_ids).reshape(-1), math.prod(mesh_shape)
+        if spmd.where() is not None:
+            count = len(devices.everywhere())
+            assert len(ids) == count, (
+                f"Number of device IDs ({len(ids)}) must match the global number of devices "
+                f"({count})"
+            )
         if axis_names is not None:
             assert len(mesh_shape) == len(axis_names), (
                 f"Number of axis names ({len(axis_names)}) must match mesh dimensions "
@@ -86,11 +100,15 @@ class Mesh:
                 "Each device mesh dimension should appear at most once in partition_spec "
                 f"{partition_spec}."
             )
-            tiled = bool(axes) and self.size() > 1
-            kind = ShardingType.TILED if tiled else ShardingType.REPLICATED
-            tiles = self.get_logical_mesh().tolist()
-            self._op_shardings[partition_spec] = OpSharding(tiles, [], [], int(kind))
+            numbers = self.axes(partition_spec)
+            dims = tuple(() if p is None else p if isinstance(p, tuple) else (p,) for p in numbers)
+            self._op_shardings[partition_spec] = of_sharding(Sharding(self._grid(), dims))
         return self._op_shardings[partition_spec]
+
+    def _grid(self) -> Grid:
+        names = self.axis_names or tuple(f"axis{i}" for i in range(len(self.mesh_shape)))
+        shape = tuple(int(size) for size in self.mesh_shape)
+        return Grid(shape, tuple(names), tuple(int(device) for device in self.device_ids))
 
     def axes(self, partition_spec: PartitionSpec) -> PartitionSpec:
         """The specification with numbers of axes for names.
@@ -141,6 +159,8 @@ def _flat(partition_spec: PartitionSpec) -> list[int]:
 class HybridMesh(Mesh):
     """A mesh of slices (dcn) of chips (ici): each axis has their product.
 
+    On TPUs devices are in the order in which neighbours in the mesh are neighbours in the torus.
+
     Raises:
         ValueError: several slices, where there is one.
     """
@@ -154,11 +174,33 @@ class HybridMesh(Mesh):
     ) -> None:
         outer = dcn_mesh_shape or (1,) * len(ici_mesh_shape)
         assert len(ici_mesh_shape) == len(outer)
-        if math.prod(outer) > 1:
+        everywhere = devices.everywhere()
+        slices = len({getattr(device, "slice_index", 0) for device in everywhere})
+        if math.prod(outer) > 1 and slices == 1:
             raise ValueError("Invalid dcn_mesh_shape for single slice mesh")
+        if math.prod(outer) == 1 and slices > 1:
+            raise ValueError("Provide dcn_mesh_shape to create a mesh for multislice")
         shape = tuple(a * b for a, b in zip(ici_mesh_shape, outer, strict=True))
         self.ici_mesh_shape, self.dcn_mesh_shape = tuple(ici_mesh_shape), tuple(outer)
-        super().__init__(np.arange(math.prod(shape)), shape, axis_names)
+        if devices.hardware() != "TPU":
+            order = np.arange(math.prod(shape))
+        else:
+            order = _near_in_the_torus(everywhere, self.ici_mesh_shape, self.dcn_mesh_shape)
+        super().__init__(order, shape, axis_names)
+
+
+def _near_in_the_torus(
+    everywhere: Sequence[Any], inner: Sequence[int], outer: Sequence[int]
+) -> np.ndarray:
+    """The numbers of TPUs, in the order of a mesh that suits their network."""
+    if math.prod(outer) > 1:
+        grid = mesh_utils.create_hybrid_device_mesh(inner, outer, devices=everywhere)
+    else:
+        grid = mesh_utils.create_device_mesh(
+            inner, devices=everywhere, allow_split_physical_axes=True
+        )
+    number = {device: i for i, device in enumerate(everywhere)}
+    return np.array([number[device] for device in grid.reshape(-1)])
 
 
 def set_global_mesh(mesh: Mesh) -> None:
@@ -173,5 +215,5 @@ def get_global_mesh() -> Mesh | None:
 
 def get_1d_mesh(axis_name: str | None = None) -> Mesh:
     """All devices along one axis."""
-    count = devices.count()
+    count = len(devices.everywhere())
     return Mesh(np.arange(count), (count,), (axis_name,) if axis_name else None)

@@ -65,7 +65,7 @@ def visualize_tensor_sharding(t: torch.Tensor, **kwargs: Any) -> Any:
 def _parts(sharding: str) -> list[list[Any]]:
     """The devices of each part, in rows and columns: one, or the list of its replicas."""
     if sharding in ("", "{replicated}"):
-        return [[list(range(devices.count()))]]
+        return [[list(range(len(devices.everywhere())))]]
     found = _TILED.fullmatch(sharding)
     if found is None:
         raise ValueError(f"sharding {sharding} is not organized as expected")

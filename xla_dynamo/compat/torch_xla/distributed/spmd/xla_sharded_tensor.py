@@ -14,7 +14,18 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from xla_dynamo.compat.recording import devices
 from xla_dynamo.compat.values.torch_private import dtensor_spec, no_torch_dispatch
 
-from ..._sharding import ShardingType, mark, plain, sharding_of, spec_of, type_of
+from ..._sharding import (
+    ShardingType,
+    annotate,
+    load_local_shards,
+    local_shards,
+    mark,
+    plain,
+    replicas_and_indices,
+    sharding_of,
+    spec_of,
+    type_of,
+)
 from ._meshes import Mesh, PartitionSpec
 
 _NO_PLACEMENTS = (
@@ -35,11 +46,16 @@ class XLAShard:
     @property
     def unpadded_data(self) -> torch.Tensor:
         """The part without padding."""
-        return self.data
+        return self.data[self._own()]
 
     @unpadded_data.setter
     def unpadded_data(self, t: torch.Tensor) -> None:
-        self.data[...] = t
+        self.data[self._own()] = t
+
+    def _own(self) -> Any:
+        if isinstance(self.indices, EllipsisType):
+            return ...
+        return tuple(slice(index.stop - index.start) for index in self.indices)
 
 
 class XLAShardedTensor(DTensor):
@@ -94,19 +110,23 @@ class XLAShardedTensor(DTensor):
     @property
     def local_shards(self) -> list[XLAShard]:
         """The shard of each device."""
-        whole = self.global_tensor.detach()
-        return [XLAShard(whole.cpu(), ..., devices.real(whole.device), 0)]
+        placed = zip(
+            local_shards(self.global_tensor), replicas_and_indices(self.global_tensor), strict=True
+        )
+        return [
+            XLAShard(data, indices, name, replica) for (data, name), (replica, indices) in placed
+        ]
 
     def load_local_shards_(self, shards: Sequence[XLAShard]) -> None:
-        """Refused for replicated tensors, as here all are.
+        """Let each device of this process have another shard.
 
         Raises:
-            RuntimeError: always.
+            RuntimeError: the tensor is replicated, as over one device all are; or shards are
+                missing, or of another shape.
         """
-        raise RuntimeError(
-            "Replicated tensors should not be loaded from shards: with one device, the shard is "
-            "the tensor. Use copy_() instead"
-        )
+        names = [shard.shard_device for shard in shards]
+        load_local_shards(self.global_tensor, [shard.data for shard in shards], names)
+        self.invalidate_spec_cache()
 
     @property
     def sharding_spec(self) -> str:
@@ -135,7 +155,8 @@ class XLAShardedTensor(DTensor):
                 "through torch operations, it may be auto-wrapped. Use wrap_as_sharded_tensor() "
                 f"to set {missing} before accessing _spec."
             )
-        mesh = DeviceMesh("xla", torch.arange(devices.count(), device="cpu").reshape(tuple(shape)))
+        numbers = torch.arange(len(devices.everywhere()), device="cpu")
+        mesh = DeviceMesh("xla", numbers.reshape(tuple(shape)))
         split = [spec.index(axis) if axis in spec else None for axis in range(len(shape))]
         placements = [Replicate() if dim is None else Shard(dim) for dim in split]
         return dtensor_spec(mesh, placements, self.global_tensor)
@@ -183,7 +204,7 @@ class XLAShardedTensor(DTensor):
                     )
                 spec[placement.dim] = axis
         result = self.global_tensor.clone() if async_op else self.global_tensor
-        mark(result, device_mesh.get_op_sharding(tuple(spec)))
+        annotate(result, device_mesh.get_op_sharding(tuple(spec)))
         return XLAShardedTensor(result, device_mesh.mesh_shape, tuple(spec))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> XLAShardedTensor:

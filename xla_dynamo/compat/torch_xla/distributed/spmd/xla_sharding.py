@@ -1,4 +1,4 @@
-"""Tensors marked with shardings, over the devices of this process: one, so far.
+"""Tensors marked with shardings: how programs are partitioned over the devices.
 
 A sharding over one device moves nothing, but it is checked and stored.
 """
@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.ops.sharding import MARK
+from xla_dynamo.compat.execution import spmd
 from xla_dynamo.errors import NotAvailable
 
+from ... import runtime as xr
 from ..._sharding import OpSharding as OpSharding
 from ..._sharding import ShardingType as ShardingType
-from ..._sharding import clear, mark, plain, sharding_of
+from ..._sharding import annotate, clear, mark, plain, sharding_of
 from ._meshes import HybridMesh as HybridMesh
 from ._meshes import Mesh as Mesh
 from ._meshes import PartitionSpec as PartitionSpec
@@ -40,7 +43,18 @@ class ShardingSpec:
         return t.dim() == len(self.partition_spec)
 
     def apply(self, t: torch.Tensor) -> None:
-        """mark_sharding of `t`."""
+        """mark_sharding of `t`.
+
+        Raises:
+            RuntimeError: a minibatch that the devices of this host cannot share out evenly.
+        """
+        own = xr.addressable_runtime_device_count()
+        if self.minibatch and _is_spmd() and t.shape[0] % own:
+            raise RuntimeError(
+                "When minibatch is configured, the per-host batch size must be divisible by local "
+                f"runtime device count. Per host input data shape = {tuple(t.shape)}, local devices"
+                f" = {own}"
+            )
         _mark(t, self.mesh, self.partition_spec)
 
 
@@ -48,12 +62,18 @@ def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) ->
     """Say how a tensor is split over a mesh; gives it as an XLAShardedTensor.
 
     Raises:
-        NotAvailable: the mesh has more than one device.
+        NotAvailable: the mesh has not all devices.
+        RuntimeError: the tensor is split in another way already.
         AssertionError: the specification misses dimensions, or names axes twice.
         ValueError: it names axes that the mesh lacks.
     """
-    if torch.compiler.is_compiling():  # over one device a program is the same
-        return t  # pyright: ignore[reportReturnType]
+    if torch.compiler.is_compiling():
+        if not _is_spmd():  # over one device a program is the same
+            return t  # pyright: ignore[reportReturnType]
+        raise NotAvailable(
+            "xs.mark_sharding changes a tensor, which no graph can express: call "
+            "xs.mark_sharding_with_gradients in a function that is compiled, or fullgraph=False"
+        )
     _mark(t, mesh, partition_spec)
     if not isinstance(t, XLAShardedTensor):
         return XLAShardedTensor(t, mesh.mesh_shape, tuple(partition_spec))
@@ -61,26 +81,44 @@ def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) ->
 
 
 def _mark(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> None:
+    mark(t, _op_sharding(t, mesh, partition_spec))
+
+
+def _op_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> OpSharding:
     assert t.dim() == len(partition_spec), (
         f"Partition spec length ({len(partition_spec)}) should be equal to the input rank "
         f"({t.dim()})."
     )
-    if mesh.size() > 1:
-        raise NotAvailable(
-            f"{mesh} has {mesh.size()} devices, and sharding over several is not supported yet: "
-            "build the mesh from xr.global_runtime_device_count() with CPU_NUM_DEVICES=1"
-        )
-    mark(t, mesh.get_op_sharding(tuple(partition_spec)))
+    return mesh.get_op_sharding(tuple(partition_spec))
+
+
+def _is_spmd() -> bool:
+    """Whether programs are partitioned over several devices."""
+    return spmd.where() is not None
 
 
 def mark_sharding_with_gradients(
     t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
 ) -> torch.Tensor:
-    """mark_sharding that gradients flow through; gives a new tensor."""
+    """mark_sharding that gradients flow through, marked alike; gives a new tensor."""
+    if _is_spmd():
+        sharding = _op_sharding(t, mesh, partition_spec).sharding(t.dim())
+        return _Marked.apply(plain(t), sharding.attribute())  # pyright: ignore
     result = plain(t).view_as(plain(t))
     if not torch.compiler.is_compiling():
         _mark(result, mesh, partition_spec)
     return result
+
+
+class _Marked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: torch.Tensor, sharding: str) -> torch.Tensor:  # pyright: ignore
+        ctx.sharding = sharding
+        return MARK(t, sharding)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore
+        return MARK(gradient, ctx.sharding), None
 
 
 class MarkShardingFunction:
@@ -89,7 +127,12 @@ class MarkShardingFunction:
     apply = staticmethod(mark_sharding_with_gradients)
 
 
-annotate_custom_sharding = mark_sharding
+def annotate_custom_sharding(
+    t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
+) -> XLAShardedTensor:
+    """mark_sharding that only tells the program: an array stays as it lies on the devices."""
+    annotate(t, _op_sharding(t, mesh, partition_spec))
+    return wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
 
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:

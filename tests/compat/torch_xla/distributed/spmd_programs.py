@@ -1,0 +1,220 @@
+"""SPMD programs over several devices, each a function; `python spmd_programs.py NAME` calls one.
+
+In a process of its own, as SPMD mode does not end.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import xla_dynamo
+import xla_dynamo.compat
+
+import torch_xla  # isort: skip
+import torch_xla.core.xla_model as xm  # isort: skip
+import torch_xla.distributed.parallel_loader as pl  # isort: skip
+import torch_xla.distributed.spmd as xs  # isort: skip
+from torch_xla import _XLAC  # isort: skip
+from torch_xla import runtime as xr  # isort: skip
+
+COLLECTIVE = re.compile(r"= (?:\(.*?\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all)\(")
+
+
+def grid() -> xs.Mesh:
+    """Half of the devices along "data", two along "model"."""
+    count = xr.global_runtime_device_count()
+    return xs.Mesh(np.arange(count), (count // 2, 2), ("data", "model"))
+
+
+class Block(nn.Module):
+    """A part of a GPT: attention, dropout and a wide layer."""
+
+    def __init__(self, width: int = 16, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attend, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm, self.widen = nn.LayerNorm(width), nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = (
+            self.attend(self.norm(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        x = x + self.project(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.narrow(nn.functional.gelu(self.widen(self.norm(x))))
+
+
+class Model(nn.Module):
+    """An embedding, two blocks, and a head: next words of 11."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.head = nn.Linear(16, 11)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(self.embed(words)))
+
+
+# How parameters are split, by the end of their names.
+SPECS = {
+    "attend.weight": ("model", None),
+    "project.weight": (None, "model"),
+    "widen.weight": ("model", None),
+    "widen.bias": ("model",),
+    "narrow.weight": (None, "model"),
+    "embed.weight": ("data", None),  # 11 rows do not divide
+}
+
+
+def batch(step: int) -> torch.Tensor:
+    return torch.randint(11, (8, 7), generator=torch.Generator().manual_seed(step))
+
+
+def train(device: str, mark: Callable[[nn.Module, torch.Tensor], None], steps: int = 5) -> Any:
+    """Losses of a training, and the model."""
+    torch.manual_seed(0)
+    model = Model().double().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for step in range(steps):
+        words = batch(step).to(device)
+        mark(model if step == 0 else nn.Identity(), words)
+        optimizer.zero_grad()
+        logits = model(words)[:, :-1].flatten(0, 1)
+        loss = nn.functional.cross_entropy(logits, words[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        losses.append(loss.detach())
+        xm.mark_step()
+    return [loss.item() for loss in losses], model, optimizer
+
+
+def trains_as_on_one_device() -> None:
+    expected, theirs, _ = train("cpu", lambda model, words: None)
+    xr.use_spmd()
+    mesh = grid()
+
+    def mark(model: nn.Module, words: torch.Tensor) -> None:
+        xs.mark_sharding(words, mesh, ("data", None))
+        for name, parameter in model.named_parameters():
+            for end, spec in SPECS.items():
+                if name.endswith(end):
+                    xs.mark_sharding(parameter, mesh, spec)
+
+    with xla_dynamo.capture() as stages:
+        losses, model, optimizer = train("xla", mark)
+    np.testing.assert_allclose(losses, expected, rtol=1e-9)
+    for ours, cpu in zip(model.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(ours.tolist(), cpu.tolist(), rtol=1e-7, atol=1e-9)
+    print(len(stages), "programs for", len(losses), "steps")
+    last = stages[-1].hlo
+    print("whole parameters:", re.findall(r"f64\[(?:48,16|64,16|16,64)\]", last))
+    print("arguments that results replace:", len(re.findall(r"may-alias", last.splitlines()[0])))
+    print("collectives:", sorted(set(COLLECTIVE.findall(last))))
+    weight = model.blocks[0].widen.weight
+    print(weight.shape, _XLAC._get_xla_sharding_spec(weight))
+    moment = optimizer.state[weight]["exp_avg"]
+    print(_XLAC._get_xla_sharding_spec(moment) == _XLAC._get_xla_sharding_spec(weight))
+
+
+def marks() -> None:
+    before = torch.arange(4.0).to("xla") * 2  # of one device: replicated from now on
+    xm.mark_step()
+    xr.use_spmd()
+    mesh, count = grid(), xr.global_runtime_device_count()
+    assert (torch_xla.device_count(), xr.is_spmd()) == (1, True)
+    assert xs.get_1d_mesh("x").shape() == {"x": count}
+    x = torch.arange(30.0).reshape(5, 6)
+    marked = xs.mark_sharding(x.to("xla"), mesh, (("data", "model"), None))
+    shards = marked.local_shards
+    assert [tuple(shard.data.shape) for shard in shards] == [(2, 6)] * count
+    assert [shard.shard_device for shard in shards] == [f"CPU:{i}" for i in range(count)]
+    assert shards[2].unpadded_data.tolist() == x[4:5].tolist()
+    assert shards[3].unpadded_data.shape == (0, 6)
+    for shard in shards:
+        shard.data *= -1
+    marked.load_local_shards_(shards)
+    assert torch.equal(marked.cpu(), -x)
+    rows = torch.arange(5.0)[:, None].to("xla")
+    assert torch.equal((marked * rows).cpu(), -x * torch.arange(5.0)[:, None])
+    assert torch.equal((before + 1).cpu(), torch.arange(4.0) * 2 + 1)
+
+    try:
+        xs.mark_sharding(marked, mesh, ("data", None))
+    except RuntimeError as error:
+        print(error)
+    cleared = xs.clear_sharding(marked)
+    xs.mark_sharding(cleared, mesh, (None, "model"))
+    print(_XLAC._get_xla_sharding_spec(cleared), torch.equal(cleared.cpu(), -x))
+    try:
+        xs.Mesh([0, 1], (2,))
+    except AssertionError as error:
+        print(error)
+
+    # A pending result, a view, a tensor that is written to, and a gradient.
+    weight = torch.ones(4, 8, device="xla", requires_grad=True)
+    hidden = xs.mark_sharding_with_gradients(weight * 2, mesh, ("data", "model"))
+    hidden.sum().backward()
+    assert weight.grad is not None
+    plain = torch.zeros(4, 4, device="xla")
+    xs.mark_sharding(plain, mesh, ("data", None))
+    view = plain[1]
+    plain.add_(3)
+    view.mul_(2)
+    xm.mark_step()
+    print([_XLAC._get_xla_sharding_spec(t) for t in (hidden, weight.grad, plain)])
+    assert plain.sum(1).tolist() == [12, 24, 12, 12]
+    plain.copy_(torch.eye(4))
+    assert torch.equal(plain.cpu(), torch.eye(4))
+    torch.manual_seed(3)
+    torch_xla.manual_seed(3)
+    drawn = xs.mark_sharding(torch.rand(8, 4, device="xla"), mesh, ("data", "model")).cpu()
+    torch_xla.manual_seed(3)
+    assert torch.equal(torch.rand(8, 4, device="xla").cpu(), drawn)
+
+
+def loads_and_compiles() -> None:
+    xr.use_spmd()
+    mesh = grid()
+    batches = [{"x": torch.full((4, 3), float(i)), "y": torch.full((4,), i)} for i in range(3)]
+    sharding = {"x": xs.ShardingSpec(mesh, ("data", None)), "y": None}
+    found = []
+    for each in pl.MpDeviceLoader(batches, torch_xla.device(), input_sharding=sharding):
+        found.append((_XLAC._get_xla_sharding_spec(each["x"]), each["x"].sum().item()))
+    print(found)
+
+    layer = nn.Linear(3, 8).to("xla")
+    xs.mark_sharding(layer.weight, mesh, ("model", None))
+    compiled = torch.compile(layer, backend="openxla")
+    x = torch.randn(4, 3)
+    for spec in (("data", None), (None, None)):
+        given = xs.mark_sharding(x.to("xla"), mesh, spec).global_tensor
+        torch.testing.assert_close(compiled(given).cpu(), layer.cpu()(x))
+        layer.to("xla")
+
+    def activation(x: torch.Tensor) -> torch.Tensor:
+        return xs.mark_sharding_with_gradients(x.sin(), mesh, ("data", None)).cos()
+
+    given = x.to("xla").requires_grad_()
+    torch.compile(activation, backend="openxla")(given).sum().backward()
+    expected = x.clone().requires_grad_()
+    expected.sin().cos().sum().backward()
+    assert given.grad is not None
+    torch.testing.assert_close(given.grad.cpu(), expected.grad)
+    print(torch.nonzero(torch.eye(3, device="xla")).cpu().tolist())  # on the CPU, and back
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

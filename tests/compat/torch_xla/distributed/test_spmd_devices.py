@@ -1,0 +1,48 @@
+"""SPMD over several devices of a process: what is computed, where it lies, what is compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs import run
+
+PROGRAMS = str(Path(__file__).with_name("spmd_programs.py"))
+
+
+def program(name: str, devices: int = 4) -> str:
+    return run(PROGRAMS, name, CPU_NUM_DEVICES=str(devices))
+
+
+def test_training_over_data_and_model() -> None:
+    """Two programs: the first step makes the optimizer's state. No parameter is whole anywhere."""
+    assert program("trains_as_on_one_device").splitlines() == [
+        "2 programs for 5 steps",
+        "whole parameters: []",
+        "arguments that results replace: 69",
+        "collectives: ['all-gather', 'all-reduce']",
+        "torch.Size([64, 16]) {devices=[2,1,2]0,2,1,3 last_tile_dim_replicate}",
+        "True",
+    ]
+
+
+@pytest.mark.slow
+def test_training_over_eight_devices() -> None:
+    assert program("trains_as_on_one_device", 8).startswith("2 programs for 5 steps\n")
+
+
+def test_marks() -> None:
+    printed = program("marks")
+    assert "Existing annotation must be cleared first" in printed
+    assert "{devices=[1,2,2]0,2,1,3 last_tile_dim_replicate} True" in printed
+    assert "Number of device IDs (2) must match the global number of devices (4)" in printed
+    rows = "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"
+    assert f"['{{devices=[2,2]0,1,2,3}}', '{{devices=[2,2]0,1,2,3}}', '{rows}']" in printed
+
+
+def test_loaders_and_compiled_functions() -> None:
+    rows = "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"
+    printed = program("loads_and_compiles")
+    assert str([(rows, 0.0), (rows, 12.0), (rows, 24.0)]) in printed
+    assert "[[0, 0], [1, 1], [2, 2]]" in printed
