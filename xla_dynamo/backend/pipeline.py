@@ -34,6 +34,7 @@ from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
 from .passes.joint.symbolic_indices import keep_symbolic_indices
+from .passes.lowering.casts_beside_views import view_narrow_tensors
 from .passes.lowering.order_collectives import order_collectives
 from .passes.lowering.reverse_cumsum import join_reverse_cumsum
 from .passes.lowering.unflatten_matmul import unflatten_matmul
@@ -84,6 +85,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         forbid_reassociation,
         keep_nan_of_zero_over_zero,
         keep_exact_division,
+        view_narrow_tensors,  # not on the CPU
         unflatten_matmul,
         materialize_inplace_sources,  # the cure of a miscompile: always on
         order_collectives,  # the programs of processes differ, their collectives must not

@@ -69,6 +69,10 @@ CASES: dict[Any, list[tuple[Any, ...]]] = {
     ops.dynamic_slice: [(MATRIX, 0, START, 2), (MATRIX, 1, START, 2), (IMAGES, 2, START, 2)],
     ops.dynamic_slice_backward: [(MATRIX, [4, 9], 1, START)],
     ops.dynamic_update: [(MATRIX, rand(4, 2), 1, START), (IMAGES, rand(2, 3, 5, 2), 3, START)],
+    ops.nll_loss_of_parts: [
+        (rand(5, 7), rand(5, 1), TARGET[0], None, 0, -100),
+        (rand(5, 7), rand(5, 1), TARGET[0], rand(7), 1, 2),
+    ],
     ops.nll_loss_row_gradient: [
         (rand(2, 5).t().t(), TARGET, None, 0, -100, torch.tensor(10.0)),
         (torch.tensor(2.0), TARGET, rand(6), 1, 2, torch.tensor(7.0)),

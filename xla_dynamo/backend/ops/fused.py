@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .registration import op
+
+aten = torch.ops.aten
 
 
 @op()
@@ -36,6 +39,29 @@ def dynamic_update(x: Tensor, part: Tensor, dim: int, start: Tensor) -> Tensor:
     result = x.clone(memory_format=torch.contiguous_format)
     torch.narrow(result, dim, start, part.shape[dim]).copy_(part)
     return result
+
+
+def _loss_of_parts(below: Tensor, _: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _nll_loss(below, target, *rest)
+
+
+def _nll_loss(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    forward = aten.nll_loss2d_forward if x.dim() > 2 else aten.nll_loss_forward
+    loss, total_weight = forward(x, *arguments)
+    return loss, total_weight
+
+
+@op(fake=_loss_of_parts)
+def nll_loss_of_parts(
+    below: Tensor,
+    log_total: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[Tensor, Tensor]:
+    """nll_loss_forward of `below` - `log_total`, which has one number for each row."""
+    return _nll_loss(below - log_total, target, weight, reduction, ignore_index)
 
 
 @op()

@@ -10,7 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import xla_dynamo
+from tests.backend.graphs import ops, traced
 from tests.like_eager.compiled import assert_like_eager
+from xla_dynamo.backend.lowering.registry import Target
+from xla_dynamo.backend.passes.contract import Context, WayIn
+from xla_dynamo.backend.passes.joint.log_softmax_backward import recompute_log_softmax
 
 INF, NAN = float("inf"), float("nan")
 
@@ -87,3 +91,25 @@ def test_nothing_of_the_size_of_the_logits_is_saved() -> None:
     assert "tensor<32x1xf64>" in results
     assert "tensor<32x50xf64>" not in results
     assert "stablehlo.reduce" not in backward
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (5,), (2, 5, 3, 4)])
+def test_a_loss_needs_no_log_softmax(shape: tuple[int, ...]) -> None:
+    """Not on the CPU: one number of each row is subtracted from; the value is the same."""
+    target = torch.randint(5, (*shape[:1], *shape[2:]) if len(shape) > 1 else ())
+    for platform, is_left in (("tpu", False), ("cpu", True)):
+        module = traced(F.cross_entropy, logits(*shape).detach(), target)
+        context = Context("test", WayIn.COMPILE, Target(platform))
+        assert recompute_log_softmax(module.graph, context) is not is_left
+        assert ("_log_softmax.default" in ops(module.graph)) is is_left
+        x = logits(*shape).detach()
+        module.recompile()
+        torch.testing.assert_close(module(x, target)[0], F.cross_entropy(x, target))
+
+
+def test_a_loss_along_another_dim_needs_it() -> None:
+    def loss(x: Tensor, target: Tensor) -> Tensor:
+        return F.nll_loss(F.log_softmax(x, 0), target)
+
+    module = traced(loss, logits(6, 5).detach(), torch.randint(5, (6,)))
+    assert not recompute_log_softmax(module.graph, Context("", WayIn.COMPILE, Target("tpu")))

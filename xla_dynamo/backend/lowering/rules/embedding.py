@@ -12,7 +12,7 @@ import torch
 from jax import Array
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 aten = torch.ops.aten
 
@@ -64,13 +64,20 @@ def add_rows(
     `scale_grad_by_freq` makes it their mean; rows of `padding_idx` do not count.
     """
     indices = _narrow(indices, num_weights)
-    rows = rows.astype(dtypes.accumulation(rows.dtype))
     if scale_grad_by_freq:
+        rows = rows.astype(dtypes.accumulation(rows.dtype))
         counts = jnp.zeros(num_weights, rows.dtype).at[indices].add(1, mode="drop")
         rows = rows / rows_of(counts, indices)[:, None]
     if padding_idx >= 0:
         indices = jnp.where(indices == padding_idx, num_weights, indices)
-    table = jnp.zeros((num_weights, *rows.shape[1:]), rows.dtype)
+    return sum_rows(rows, indices, num_weights)
+
+
+@PerPlatform
+def sum_rows(rows: Array, indices: Array, size: int) -> Array:
+    """`size` rows, each the sum of the `rows` that have its index; other indices are dropped."""
+    rows = rows.astype(dtypes.accumulation(rows.dtype))
+    table = jnp.zeros((size, *rows.shape[1:]), rows.dtype)
     return table.at[indices].add(rows, mode="drop", wrap_negative_indices=False)
 
 

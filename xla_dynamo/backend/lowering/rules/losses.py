@@ -14,7 +14,7 @@ import torch
 from jax import Array, lax
 
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.backend.lowering.registry import lower
+from xla_dynamo.backend.lowering.registry import PerPlatform, lower
 
 from ._promotion import compute
 
@@ -28,15 +28,48 @@ def nll_loss_forward(
     x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
 ) -> tuple[Array, Array]:
     """Classes are axis 1 (0 without a batch); a mean over no targets is NaN."""
+    return _loss(x, None, target, weight, reduction, ignore_index)
+
+
+@lower(torch.ops.xla_dynamo.nll_loss_of_parts.default)
+def nll_loss_of_parts(
+    below: Array,
+    log_total: Array,
+    target: Array,
+    weight: Array | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[Array, Array]:
+    """Only one number of each row is computed: x[i] - s is (x - s)[i]."""
+    return _loss(below, log_total, target, weight, reduction, ignore_index)
+
+
+def _loss(
+    x: Array,
+    log_total: Array | None,
+    target: Array,
+    weight: Array | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[Array, Array]:
     axis = min(x.ndim - 1, 1)
     total = dtypes.accumulation(x.dtype)
     ignored, weights, place = _targets(x.dtype, target, weight, ignore_index)
-    picked = jnp.take_along_axis(x, place, axis, mode="promise_in_bounds").squeeze(axis)
-    loss = jnp.where(ignored, 0, -picked.astype(total) * weights)
+    picked = (at if log_total is None else at_of_computed)(x, place, axis)
+    picked = picked if log_total is None else picked - log_total
+    loss = jnp.where(ignored, 0, -picked.squeeze(axis).astype(total) * weights)
     if reduction == NONE and x.ndim > 1:
         return loss, jnp.zeros((), total)
     loss, count = jnp.sum(loss), jnp.sum(weights)  # without a batch, of a scalar
     return (loss / count if reduction == MEAN else loss), count
+
+
+def at(x: Array, place: Array, axis: int) -> Array:
+    return jnp.take_along_axis(x, place, axis, mode="promise_in_bounds")
+
+
+# Of an array that is computed anyway, for a sum along `axis` say.
+at_of_computed = PerPlatform(at)
 
 
 @lower(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
