@@ -6,6 +6,7 @@ python -m tests.compat.torch_xla.distributed.replica_programs collectives proces
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import sys
 import threading
@@ -143,6 +144,72 @@ def training(rank: int, count: int) -> None:
         for name, expected in joined.state_dict().items():
             actual = replica.state_dict()[name].cpu()
             torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11, msg=name)
+
+
+def sharded(rank: int, count: int) -> None:
+    """Replicas that keep parts of parameters, or of the optimizer's state, train like one model."""
+    import torch_xla.core.xla_model as xm
+    from torch_xla.distributed import fsdp
+    from torch_xla.distributed.fsdp.wrap import transformer_auto_wrap_policy
+    from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer
+
+    with _one_at_a_time:
+        torch.manual_seed(1)
+        joined = nn.Sequential(Block(), nn.Tanh(), nn.Linear(5, 36), nn.ReLU(), Block()).double()
+        data = torch.randn(4, 4 * count, 36).double()
+        targets = torch.randint(5, (4, 4 * count))
+    device = xm.xla_device()
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    whole = [copy.deepcopy(joined) for _ in range(2)]
+    split: Any = fsdp.XlaFullyShardedDataParallel(
+        whole[0], auto_wrap_policy=policy, auto_wrapper_callable=_checkpointed
+    )
+    replicated = whole[1].to(device)
+    options = {"lr": 0.1, "momentum": 0.9}
+    expected = torch.optim.SGD(joined.parameters(), **options)
+    optimizers = [
+        torch.optim.SGD(split.parameters(), **options),
+        ZeroRedundancyOptimizer(replicated.parameters(), torch.optim.SGD, max_norm=0.5, **options),
+    ]
+    numels = sum(p.numel() for p in split.parameters()), sum(p.numel() for p in joined.parameters())
+    assert numels[0] < numels[1] / count * 1.3
+    for step in range(4):
+        expected.zero_grad()
+        F.cross_entropy(joined(data[step]), targets[step]).backward()
+        norm = nn.utils.clip_grad_norm_(joined.parameters(), 0.5)
+        expected.step()
+        x = data[step].chunk(count)[rank].to(device)
+        y = targets[step].chunk(count)[rank].to(device)
+        norms = []
+        for model, optimizer in zip((split, replicated), optimizers, strict=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            if model is split:
+                norms.append(split.clip_grad_norm_(0.5))
+            optimizer.step()
+        norms.append(optimizers[1].grad_norm)  # type: ignore[attr-defined]
+        xm.mark_step()
+        for each in norms:
+            torch.testing.assert_close(each.cpu(), norm, rtol=1e-9, atol=0)
+    parts = {name: value.cpu() for name, value in split.state_dict().items()}
+    gathered = xm.mesh_reduce("parts", parts, list)
+    metadata = split.get_shard_metadata()
+    found = fsdp.consolidate_sharded_state_dicts(gathered, metadata)
+    for name, value in joined.state_dict().items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11, msg=name)
+        own = replicated.state_dict()[name].cpu()
+        torch.testing.assert_close(own, value, rtol=1e-9, atol=1e-11, msg=name)
+    state = optimizers[1].state_dict()
+    optimizers[1].load_state_dict(state)
+    momentum = optimizers[1].state_dict()["base_state"][0]["momentum_buffer"]
+    assert momentum.numel() < next(joined.parameters()).numel()
+    assert torch.equal(momentum.cpu(), state["base_state"][0]["momentum_buffer"].cpu())
+
+
+def _checkpointed(module: nn.Module, **kwargs: Any) -> nn.Module:
+    from torch_xla.distributed import fsdp
+
+    return fsdp.XlaFullyShardedDataParallel(fsdp.checkpoint_module(module), **kwargs)
 
 
 def distributed(rank: int, count: int) -> None:
@@ -287,6 +354,7 @@ def dtensor(rank: int, count: int) -> None:
 PROGRAMS = {
     "collectives": collectives,
     "training": training,
+    "sharded": sharded,
     "distributed": distributed,
     "dtensor": dtensor,
 }

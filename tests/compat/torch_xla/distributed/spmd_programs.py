@@ -5,6 +5,7 @@ In a process of its own, as SPMD mode does not end.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -23,6 +24,11 @@ import torch_xla.distributed.parallel_loader as pl  # isort: skip
 import torch_xla.distributed.spmd as xs  # isort: skip
 from torch_xla import _XLAC  # isort: skip
 from torch_xla import runtime as xr  # isort: skip
+from torch_xla.distributed.fsdp import checkpoint_module  # isort: skip
+from torch_xla.distributed.fsdp.wrap import transformer_auto_wrap_policy  # isort: skip
+from torch_xla.experimental.spmd_fully_sharded_data_parallel import (  # isort: skip
+    SpmdFullyShardedDataParallel,
+)
 
 COLLECTIVE = re.compile(r"= (?:\(.*?\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all)\(")
 
@@ -81,10 +87,15 @@ def batch(step: int) -> torch.Tensor:
     return torch.randint(11, (8, 7), generator=torch.Generator().manual_seed(step))
 
 
-def train(device: str, mark: Callable[[nn.Module, torch.Tensor], None], steps: int = 5) -> Any:
+def train(
+    device: str,
+    mark: Callable[[nn.Module, torch.Tensor], None],
+    steps: int = 5,
+    wrap: Callable[[nn.Module], nn.Module] = lambda model: model,
+) -> Any:
     """Losses of a training, and the model."""
     torch.manual_seed(0)
-    model = Model().double().to(device)
+    model = wrap(Model().double()).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(steps):
@@ -127,6 +138,37 @@ def trains_as_on_one_device() -> None:
     print(weight.shape, _XLAC._get_xla_sharding_spec(weight))
     moment = optimizer.state[weight]["exp_avg"]
     print(_XLAC._get_xla_sharding_spec(moment) == _XLAC._get_xla_sharding_spec(weight))
+
+
+def fsdp_trains_as_on_one_device() -> None:
+    expected, theirs, _ = train("cpu", lambda model, words: None)
+    xr.use_spmd()
+    count = xr.global_runtime_device_count()
+    mesh = xs.Mesh(np.arange(count), (count, 1), ("fsdp", "model"))
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+    def wrap(model: nn.Module) -> nn.Module:
+        return SpmdFullyShardedDataParallel(
+            model,
+            mesh=mesh,
+            auto_wrap_policy=policy,
+            auto_wrapper_callable=lambda block, **kwargs: SpmdFullyShardedDataParallel(
+                checkpoint_module(block), **kwargs
+            ),
+        )
+
+    def mark(model: nn.Module, words: torch.Tensor) -> None:
+        xs.mark_sharding(words, mesh, ("fsdp", None))
+
+    with xla_dynamo.capture() as stages:
+        losses, model, _ = train("xla", mark, wrap=wrap)
+    np.testing.assert_allclose(losses, expected, rtol=1e-9)
+    state = {name: value.cpu() for name, value in model.state_dict().items()}
+    for name, cpu in theirs.state_dict().items():
+        torch.testing.assert_close(state[name], cpu, rtol=1e-7, atol=1e-9)
+    whole = [p for p in model.parameters() if "devices" not in _XLAC._get_xla_sharding_spec(p)]
+    print(len(stages), "programs;", len(whole), "parameters are whole")
+    print("collectives:", sorted(set(COLLECTIVE.findall(stages[-1].hlo))))
 
 
 def marks() -> None:

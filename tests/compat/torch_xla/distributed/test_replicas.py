@@ -26,11 +26,12 @@ PACKAGE = "tests.compat.torch_xla.distributed"
         ("collectives", "fork", 2),
         ("training", "threads", 2),
         pytest.param("training", "fork", 2, marks=pytest.mark.slow),  # DDP is in "distributed"
+        ("sharded", "threads", 2),
         ("distributed", "fork", 2),
         pytest.param("dtensor", "fork", 4, marks=pytest.mark.slow),
         *[
             pytest.param(program, kind, count, marks=pytest.mark.slow)
-            for program in ("collectives", "training", "distributed")
+            for program in ("collectives", "training", "sharded", "distributed")
             for kind, count in [("threads", 8), ("fork", 8), ("spawn", 2), ("forkserver", 2)]
             if not (program == "distributed" and kind == "threads")  # it is for processes
         ],

@@ -32,6 +32,13 @@ def test_training_over_eight_devices() -> None:
     assert program("trains_as_on_one_device", 8).startswith("2 programs for 5 steps\n")
 
 
+def test_fully_sharded_training() -> None:
+    """Each parameter is split over all devices, also what 4 does not divide."""
+    printed = program("fsdp_trains_as_on_one_device")
+    assert "2 programs; 0 parameters are whole" in printed
+    assert "collectives: ['all-gather', 'all-reduce'" in printed
+
+
 def test_marks() -> None:
     printed = program("marks")
     assert "Existing annotation must be cleared first" in printed
