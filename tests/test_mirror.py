@@ -51,6 +51,8 @@ ELSEWHERE = {
     "lowering/rules/scans.py": "backend/lowering/rules/test_sorting.py",
     "lowering/rules/searching.py": "backend/lowering/rules/test_sorting.py",
     "lowering/rules/slicing.py": "backend/lowering/rules/test_views.py",
+    "lowering/rules/tpu/_attention_kernels.py": "backend/lowering/rules/tpu/test_attention.py",
+    "lowering/rules/tpu/_flash_attention.py": "backend/lowering/rules/tpu/test_attention.py",
     "lowering/rules/weight_norm.py": "backend/lowering/rules/test_distances.py",
     "lowering/unsupported.py": "test_fallback.py",
     "ops/attention.py": "backend/passes/joint/test_attention_backward.py",

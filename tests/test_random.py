@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
 
@@ -124,7 +127,7 @@ def test_checkpointed_dropout_draws_its_mask_once() -> None:
 
     @torch.compile(backend="xla", fullgraph=True)
     def run(x: Tensor) -> Tensor:
-        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        return checkpoint(block, x, use_reentrant=False)
 
     x = torch.rand(N, requires_grad=True)
     y = run(x)
@@ -138,3 +141,41 @@ def test_an_rng_state_that_is_restored_gives_the_same_numbers() -> None:
     with torch.random.fork_rng():
         inside = draw(x)
     assert torch.equal(draw(x), inside)
+
+
+OWN: dict[str, Any] = {"random_bits": "rbg"}
+
+
+@pytest.mark.parametrize("name", ["rand", "normal", "dropout", "exponential"])
+def test_the_devices_own_generator(name: str) -> None:
+    """As fresh and reproducible, with numbers of its own."""
+    x = torch.zeros(N)
+    draw = torch.compile(lambda x: DRAWS[name](x), backend="xla", options=OWN, fullgraph=True)
+    torch.manual_seed(5)
+    first, second = draw(x), draw(x)
+    assert not torch.equal(first, second)
+    torch.manual_seed(5)
+    assert torch.equal(draw(x), first)
+    torch.manual_seed(5)
+    assert not torch.equal(compiled(DRAWS[name])(x), first)
+
+
+def test_the_devices_own_generator_gives_backward_the_mask_of_forward() -> None:
+    x = torch.ones(400, requires_grad=True)
+
+    @partial(torch.compile, backend="xla", options=OWN)
+    def program(x: Tensor) -> Tensor:
+        y = F.dropout(x, 0.5)
+        return y + checkpoint(lambda x: F.dropout(x, 0.25), x, use_reentrant=False)
+
+    y = program(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, y)
+    assert len(y.unique()) == 4  # two masks, which are independent
+
+
+@pytest.mark.parametrize(("probability", "dtype"), [(0.1, torch.float32), (0.6, torch.bfloat16)])
+def test_chances_of_the_devices_own_generator(probability: float, dtype: torch.dtype) -> None:
+    drop = torch.compile(lambda x: F.dropout(x, probability), backend="xla", options=OWN)
+    kept = int((drop(torch.ones(N, dtype=dtype)) != 0).sum())
+    assert stats.binomtest(kept, N, 1 - probability).pvalue > 1e-4

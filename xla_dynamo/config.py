@@ -42,6 +42,10 @@ class Config:
         XLA_DYNAMO_NUMERICS.
     cpu_kernels: the default of options={"cpu_kernels": ...}, also for the lazy device: "torch" or
         "xla". XLA_DYNAMO_CPU_KERNELS.
+    attention: the default of options={"attention": ...}, also for the lazy device: "auto", "kernel"
+        or "xla". XLA_DYNAMO_ATTENTION.
+    random_bits: the default of options={"random_bits": ...}, also for the lazy device: "threefry"
+        or "rbg". XLA_DYNAMO_RANDOM_BITS.
     cpu_tensors: what an op of the lazy device does with a CPU tensor beside one of its own:
         "error", or "torch_xla" to upload it where torch_xla 2.9 does. XLA_DYNAMO_CPU_TENSORS.
     patience: seconds that a replica waits for the others, in a collective or a rendezvous, before
@@ -58,6 +62,8 @@ class Config:
     keep_memory: bool
     numerics: str
     cpu_kernels: str
+    attention: str
+    random_bits: str
     cpu_tensors: str
     patience: int
 
@@ -83,6 +89,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         keep_memory=_switch(environment, "XLA_DYNAMO_KEEP_MEMORY", default="1"),
         numerics=_choice(environment, "XLA_DYNAMO_NUMERICS", "eager", "xla"),
         cpu_kernels=_choice(environment, "XLA_DYNAMO_CPU_KERNELS", "torch", "xla"),
+        attention=_choice(environment, "XLA_DYNAMO_ATTENTION", "auto", "kernel", "xla"),
+        random_bits=_choice(environment, "XLA_DYNAMO_RANDOM_BITS", "threefry", "rbg"),
         cpu_tensors=_choice(environment, "XLA_DYNAMO_CPU_TENSORS", "error", "torch_xla"),
         patience=_positive(environment, "XLA_DYNAMO_PATIENCE", 300),
     )
@@ -101,10 +109,11 @@ def _switch(environment: Mapping[str, str], name: str, default: str) -> bool:
     return text == "1"
 
 
-def _choice(environment: Mapping[str, str], name: str, default: str, other: str) -> str:
+def _choice(environment: Mapping[str, str], name: str, default: str, *others: str) -> str:
     text = environment.get(name) or default
-    if text not in (default, other):
-        raise OptionError(f"{name}={text!r} is neither {default!r} nor {other!r}.")
+    if text not in (default, *others):
+        legal = " nor ".join(map(repr, (default, *others)))
+        raise OptionError(f"{name}={text!r} is neither {legal}.")
     return text
 
 

@@ -16,7 +16,13 @@ pytestmark = pytest.mark.spine
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = SimpleNamespace(max_executables=5, numerics="xla", cpu_kernels="xla")
+    found = SimpleNamespace(
+        max_executables=5,
+        numerics="xla",
+        cpu_kernels="xla",
+        attention="kernel",
+        random_bits="rbg",
+    )
     monkeypatch.setattr(options, "config", lambda: found)
 
 
@@ -30,6 +36,8 @@ def test_settings_of_pytorch_and_of_the_environment_are_filled_in(
         matmul_precision="medium",
         numerics="xla",
         cpu_kernels="xla",
+        attention="kernel",
+        random_bits="rbg",
         deterministic=True,
         max_executables=5,
         compiler_options={},
@@ -43,6 +51,8 @@ def test_what_is_given_goes_before_settings() -> None:
         "matmul_precision": "high",
         "numerics": "eager",
         "cpu_kernels": "torch",
+        "attention": "xla",
+        "random_bits": "threefry",
         "deterministic": True,
         "disk_cache": False,
         "max_executables": 2,

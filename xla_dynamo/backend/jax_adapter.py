@@ -151,6 +151,11 @@ def _variable(name: str, value: str, needed: bool) -> Iterator[None]:
         del os.environ[name]
 
 
+def narrow() -> AbstractContextManager[None]:
+    """Within `apart`: no 64-bit types, as Pallas's kernels for TPUs need it."""
+    return _enable_x64(False)
+
+
 def _enable_x64(enabled: bool) -> AbstractContextManager[None]:
     """Whether JAX's 64-bit types keep their width within."""
     if VERSION >= (0, 8):

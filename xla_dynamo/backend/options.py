@@ -20,6 +20,8 @@ _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "matmul_precision": ("highest", "high", "medium"),
     "numerics": ("eager", "xla"),
     "cpu_kernels": ("torch", "xla"),
+    "attention": ("auto", "kernel", "xla"),
+    "random_bits": ("threefry", "rbg"),
     "deterministic": (True, False),
     "disk_cache": (True, False),
 }
@@ -41,6 +43,12 @@ class Options:
         results of XLA's compilers are mended in both. Default: XLA_DYNAMO_NUMERICS, or "eager".
     cpu_kernels: "torch" lets programs on the CPU call PyTorch's own kernels where those are faster;
         "xla" makes programs of XLA alone. Default: XLA_DYNAMO_CPU_KERNELS, or "torch".
+    attention: on TPUs, "kernel" computes scaled_dot_product_attention by a kernel where there is
+        one (not with dropout, float64 or float16), "xla" by XLA's products; "auto" takes the
+        kernel from 512 queries and keys on. Default: XLA_DYNAMO_ATTENTION, or "auto".
+    random_bits: "threefry" gives the same numbers on every device; "rbg" takes the device's own
+        generator, as reproducible on one kind of device: on a TPU, dropout takes half the time.
+        Default: XLA_DYNAMO_RANDOM_BITS, or "threefry".
     deterministic: bitwise the same from run to run, also where the device has faster
         nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
     disk_cache: whether compiled executables are kept on disk.
@@ -53,6 +61,8 @@ class Options:
     matmul_precision: str = ""
     numerics: str = "eager"
     cpu_kernels: str = "torch"
+    attention: str = "auto"
+    random_bits: str = "threefry"
     deterministic: bool = False
     disk_cache: bool = True
     max_executables: int = 64
@@ -86,6 +96,8 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     given.setdefault("matmul_precision", matmul_precision())
     given.setdefault("numerics", config().numerics)
     given.setdefault("cpu_kernels", config().cpu_kernels)
+    given.setdefault("attention", config().attention)
+    given.setdefault("random_bits", config().random_bits)
     given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     given.setdefault("max_executables", config().max_executables)
     given["compiler_options"] = MappingProxyType(dict(given.get("compiler_options", {})))

@@ -65,12 +65,16 @@ class Target:
     matmul_precision: of float32 products, "highest", "high" or "medium".
     numerics: "eager" keeps XLA from rewriting floats as if they were real numbers, "xla" lets it.
     kernels: "torch" lets programs for a CPU call PyTorch's kernels, "xla" does not.
+    attention: on TPUs, "kernel", "xla" or "auto"; only rules/tpu/attention.py asks.
+    random_bits: "threefry", or "rbg", the device's own generator; only rules/random_bits.py asks.
     """
 
     platform: str
     matmul_precision: str = "highest"
     numerics: str = "eager"
     kernels: str = "xla"
+    attention: str = "auto"
+    random_bits: str = "threefry"
 
 
 _CPU = Target("cpu")
@@ -99,6 +103,16 @@ def platform() -> str:
 def numerics() -> str:
     """ "eager" or "xla"; only rules/_numerics.py asks."""
     return _target.get().numerics
+
+
+def attention() -> str:
+    """ "kernel", "xla", or "auto": by the shape."""
+    return _target.get().attention
+
+
+def random_bits() -> str:
+    """ "threefry" or "rbg"."""
+    return _target.get().random_bits
 
 
 class PerPlatform(Generic[P, R]):

@@ -93,7 +93,9 @@ class Context:
 def target_of(options: Options, platform: str) -> Target:
     """What programs with these options are lowered for on a platform."""
     kernels = options.cpu_kernels if platform == "cpu" else "xla"
-    return Target(platform, options.matmul_precision, options.numerics, kernels)
+    precision, numerics = options.matmul_precision, options.numerics
+    attention = options.attention if platform == "tpu" else "auto"
+    return Target(platform, precision, numerics, kernels, attention, options.random_bits)
 
 
 # Edits a graph in place; says whether it changed anything.

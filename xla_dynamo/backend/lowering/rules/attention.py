@@ -24,7 +24,8 @@ _LEAST = 1e-30
 
 
 @lower(aten._scaled_dot_product_flash_attention_for_cpu.default)
-def _scaled_dot_product_flash_attention_for_cpu(
+@PerPlatform
+def flash_attention(
     query: Array,
     key: Array,
     value: Array,
@@ -106,7 +107,8 @@ def attention_backward(
 
 
 @lower(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
-def _scaled_dot_product_flash_attention_for_cpu_backward(
+@PerPlatform
+def flash_attention_backward(
     grad_out: Array,
     query: Array,
     key: Array,

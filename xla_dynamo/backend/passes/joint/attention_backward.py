@@ -29,6 +29,8 @@ _DTYPES = (torch.float32, torch.float64)
 def save_attention_weights(graph: Graph, context: Context) -> bool:
     """Rewrite, in place, each attention whose gradient is in `graph`, too."""
     changed = False
+    if context.target.attention == "kernel":  # it computes them again
+        return False
     for node in graph.find_nodes(op="call_function", target=_FORWARD):
         logsumexp = next((user for user in node.users if user.args[1] == 1), None)
         if logsumexp is not None and _is_small(node):

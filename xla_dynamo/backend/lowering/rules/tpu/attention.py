@@ -1,0 +1,119 @@
+"""Attention on TPUs: a kernel for long sequences, XLA's own products for short ones.
+
+The option `attention` decides otherwise: "kernel" takes it wherever it fits, "xla" nowhere. The op
+and its gradient decide for themselves; what goes from one to the other is the same in both forms.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from xla_dynamo.backend import jax_adapter
+from xla_dynamo.backend.lowering import registry
+
+from .. import attention
+from . import _flash_attention as kernels
+
+# From here on, scores in memory cost more than kernels that XLA cannot fuse with what is around.
+_LONG = 512
+_FEATURES = range(32, 257)
+
+
+@attention.flash_attention.on("tpu")
+def flash_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array]:
+    call = _call(query, key, value, dropout_p, is_causal, attn_mask, scale)
+    if call is None:
+        how = {"attn_mask": attn_mask, "scale": scale}
+        return attention.flash_attention.plain(query, key, value, dropout_p, is_causal, **how)
+    with jax_adapter.narrow():
+        return kernels.forward(call, query, key, value, _mask(attn_mask, call))
+
+
+@attention.flash_attention_backward.on("tpu")
+def flash_attention_backward(
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    logsumexp: Array,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array, Array]:
+    call = _call(query, key, value, dropout_p, is_causal, attn_mask, scale)
+    operands = grad_out, query, key, value, out, logsumexp
+    if call is None:
+        how: dict[str, Any] = {"attn_mask": attn_mask, "scale": scale}
+        return attention.flash_attention_backward.plain(*operands, dropout_p, is_causal, **how)
+    with jax_adapter.narrow():
+        return kernels.backward(call, *operands, _mask(attn_mask, call))
+
+
+def _call(
+    query: Array,
+    key: Array,
+    value: Array,
+    dropout_p: float,
+    is_causal: bool,
+    mask: Array | None,
+    scale: float | None,
+) -> kernels.Call | None:
+    """How kernels compute this attention; None where they do not."""
+    batch, heads, queries, features = query.shape
+    _, key_heads, keys, _ = key.shape
+    chosen = registry.attention()
+    is_long = min(queries, keys) >= _LONG
+    fits = (
+        query.dtype in (np.float32, jnp.bfloat16)
+        and key.shape == value.shape
+        and features in _FEATURES
+        and min(batch, queries, keys) > 0
+        and key_heads > 0 == heads % key_heads
+        and not dropout_p
+    )
+    if not fits or chosen == "xla" or (chosen == "auto" and not is_long):
+        return None
+    return kernels.Call(
+        batch=batch,
+        heads=heads,
+        key_heads=key_heads,
+        queries=queries,
+        keys=keys,
+        features=features,
+        mask=None if mask is None else (1,) * (4 - mask.ndim) + (*mask.shape[:-1], keys),
+        is_causal=is_causal,
+        scale=1 / math.sqrt(features) if scale is None else scale,
+        precision=_precision(),
+        interpret=False,
+    )
+
+
+def _mask(mask: Array | None, call: kernels.Call) -> Array | None:
+    """The mask with four dimensions, of which the last has its full size."""
+    if mask is None or call.mask is None:
+        return None
+    return jnp.broadcast_to(mask, (*mask.shape[:-1], call.keys)).reshape(call.mask)
+
+
+def _precision() -> Any:
+    """Of float32 products within kernels, which know "highest" and the TPU's own only."""
+    is_default = jax.config.jax_default_matmul_precision == "default"  # pyright: ignore
+    return lax.Precision.DEFAULT if is_default else lax.Precision.HIGHEST
