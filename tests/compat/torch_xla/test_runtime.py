@@ -140,6 +140,28 @@ def test_matmul_precision_is_an_option():
         sync.set_option("matmul_precision", None)
 
 
+def test_matmul_precision_on_a_tpu_is_its_own(monkeypatch):
+    """What torch_xla gives, unless the script or PyTorch is told otherwise."""
+    from torch_xla import backends
+
+    from xla_dynamo.compat.execution import recompile_reason
+
+    monkeypatch.setattr(settings, "default_platform", lambda: "tpu")
+    assert backends.get_mat_mul_precision() == "default"
+    assert recompile_reason.compile_options().matmul_precision == "medium"
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert backends.get_mat_mul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    backends.set_mat_mul_precision("highest")
+    try:
+        assert backends.get_mat_mul_precision() == "highest"
+        assert recompile_reason.compile_options().matmul_precision == "highest"
+    finally:
+        sync.set_option("matmul_precision", None)
+
+
 def test_launch_calls_the_function_here(monkeypatch):
     calls = []
     torch_xla.launch(lambda index, a: calls.append((index, a)), args=("a",))

@@ -31,7 +31,7 @@ from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import joint, output_plan, partitioned
+from . import joint, output_plan, partitioned, precision_notice
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,7 @@ def compile_executable(
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
     shardings = partitioned.attributes(device)
+    precision_notice.tell(graph, context)
     lowered = lower(graph, context, keep_text=keep_text, aliases=aliases, shardings=shardings)
     lowered_at = time.perf_counter()
     executable, from_disk = _load_or_compile(graph, lowered, request, device)

@@ -70,7 +70,8 @@ def request(trace: Trace, survivors: Survivors) -> Request:
 
 def compile_options() -> options.Options:
     """The options that a trace compiled now gets."""
-    return options.parse(settings.options(), None)
+    given = {"matmul_precision": settings.matmul_precision(), **settings.options()}
+    return options.parse(given, None)
 
 
 def reason(trace: Trace) -> str:

@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xla_dynamo.backend import options as backend_options
+from xla_dynamo.backend.runtime.platforms import default_platform
+
 _options: dict[str, Any] = {}
 _flags: dict[str, Any] = {"graph_name": "", "ir_debug": False}
 # Why no program may be launched now, if none may: the text of the error.
@@ -28,6 +31,18 @@ def set_option(name: str, value: Any) -> bool:
     else:
         _options[name] = value
     return _options != before
+
+
+def matmul_precision() -> str:
+    """Of float32 products: what the script or PyTorch has set; else on a TPU its own, the lowest.
+
+    That is what torch_xla gives. PyTorch's "highest" is its default: nothing tells that it was set.
+    """
+    chosen = _options.get("matmul_precision")
+    if chosen is not None:
+        return chosen
+    of_torch = backend_options.matmul_precision()
+    return "medium" if of_torch == "highest" and default_platform() == "tpu" else of_torch
 
 
 def flag(name: str) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.backend.options import matmul_precision
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
@@ -224,10 +223,9 @@ def _xla_set_mat_mul_precision(precision: str) -> None:
 
 
 def _xla_get_mat_mul_precision() -> str:
-    """What _xla_set_mat_mul_precision set, or torch.set_float32_matmul_precision."""
+    """What _xla_set_mat_mul_precision set, or torch.set_float32_matmul_precision; or the TPU's."""
     named = {torch_name: name for name, torch_name in _PRECISIONS.items()}
-    set_here = settings.options().get("matmul_precision")
-    return named[set_here or matmul_precision()]
+    return named[settings.matmul_precision()]
 
 
 def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True) -> None:

@@ -1,4 +1,6 @@
-"""The attention functions of torch_xla's TPU kernels, as ordinary ops that XLA fuses.
+"""The attention functions of torch_xla's TPU kernels, as PyTorch's own attention.
+
+On a TPU that is a kernel, too, for long sequences; elsewhere, ordinary ops that XLA fuses.
 
 Also torch_xla.experimental.splash_attention.
 """
@@ -43,11 +45,11 @@ def flash_attention(
     if q_segment_ids is not None and kv_segment_ids is not None:
         same = q_segment_ids[:, None, :, None] == kv_segment_ids[:, None, None, :]
         mask = _and(mask, same, q)
-    if causal:
+    if causal and mask is not None:
         shape = q.shape[-2], k.shape[-2]
         mask = _and(mask, torch.ones(shape, dtype=torch.bool, device=q.device).tril(), q)
     return torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, scale=float(sm_scale)
+        q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=float(sm_scale)
     )
 
 
