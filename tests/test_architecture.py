@@ -86,7 +86,7 @@ ORDERS = {
         ("torch_xla", "torch_xla_py", "_XLAC"),
     ],
     BACKEND: [
-        ("ops", "graph", "options", "metrics", "jax_adapter"),
+        ("ops", "graph", "options", "buckets", "metrics", "jax_adapter"),
         ("runtime", "lowering"),
         ("decompositions",),
         ("passes",),
@@ -306,6 +306,7 @@ UNBOUNDED = {
     "backend.capture.own_errors._both": "one for each error class",
     "backend.capture.recurrent_modules._backends": "this project's backend, and openxla",
     "backend.lowering.registry.RULES": "filled at import: one for each op",
+    "backend.passes.padding.registry.RULES": "filled at import: one for each op",
     "backend.metrics._counters": "one for each name of a counter in the code",
     "backend.metrics._passes": "one for each pass",
     "backend.metrics._captures": "one for each open capture() of the user's",

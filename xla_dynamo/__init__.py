@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import typing
 
+from .backend.metrics import BucketWarning as BucketWarning
 from .backend.metrics import CompileRecord as CompileRecord
 from .backend.metrics import FallbackWarning as FallbackWarning
 from .backend.metrics import PassRecord as PassRecord

@@ -48,6 +48,8 @@ class Config:
         or "rbg". XLA_DYNAMO_RANDOM_BITS.
     cpu_tensors: what an op of the lazy device does with a CPU tensor beside one of its own:
         "error", or "torch_xla" to upload it where torch_xla 2.9 does. XLA_DYNAMO_CPU_TENSORS.
+    bucket: the default of options={"bucket": ...}, as text: "powers_of_two", "64", "32,128", or ""
+        for exact sizes. XLA_DYNAMO_BUCKET.
     patience: seconds that a replica waits for the others, in a collective or a rendezvous, before
         that is an error. XLA_DYNAMO_PATIENCE.
     """
@@ -66,6 +68,7 @@ class Config:
     random_bits: str
     cpu_tensors: str
     patience: int
+    bucket: str
 
 
 def from_environment(environment: Mapping[str, str]) -> Config:
@@ -93,6 +96,7 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         random_bits=_choice(environment, "XLA_DYNAMO_RANDOM_BITS", "threefry", "rbg"),
         cpu_tensors=_choice(environment, "XLA_DYNAMO_CPU_TENSORS", "error", "torch_xla"),
         patience=_positive(environment, "XLA_DYNAMO_PATIENCE", 300),
+        bucket=environment.get("XLA_DYNAMO_BUCKET", ""),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from xla_dynamo.backend import options
+from xla_dynamo.backend.buckets import Buckets
 from xla_dynamo.backend.options import Options, parse
 from xla_dynamo.errors import OptionError
 
@@ -22,6 +23,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
         cpu_kernels="xla",
         attention="kernel",
         random_bits="rbg",
+        bucket="64",
     )
     monkeypatch.setattr(options, "config", lambda: found)
 
@@ -40,6 +42,7 @@ def test_settings_of_pytorch_and_of_the_environment_are_filled_in(
         random_bits="rbg",
         deterministic=True,
         max_executables=5,
+        bucket=Buckets(64),
         compiler_options={},
     )
 
@@ -55,6 +58,7 @@ def test_what_is_given_goes_before_settings() -> None:
         "random_bits": "threefry",
         "deterministic": True,
         "disk_cache": False,
+        "bucket": Buckets(8),
         "max_executables": 2,
         "compiler_options": {"xla_x": 1},
     }
@@ -81,6 +85,7 @@ ERRORS = {
     r"options\['cpu_kernels'\]='mkl' is not legal; legal: 'torch', 'xla'": {"cpu_kernels": "mkl"},
     r"options\['disk_cache'\]='no' is not legal; legal: True, False": {"disk_cache": "no"},
     r"options\['deterministic'\]=2 is not legal": {"deterministic": 2},
+    r"options\['bucket'\]='two' is not legal; legal: 'powers_of_two'": {"bucket": "two"},
     r"options\['max_executables'\]=0 is not >= 1": {"max_executables": 0},
     r"options\['max_executables'\]='many' is not >= 1": {"max_executables": "many"},
 }

@@ -47,7 +47,7 @@ def test_every_module_of_passes_has_a_pass_in_the_list() -> None:
     found = {
         module.name
         for module in pkgutil.walk_packages(passes.__path__, f"{passes.__name__}.")
-        if not module.ispkg
+        if not module.ispkg and ".passes.padding." not in module.name  # parts of one pass
     }
     assert found - listed == {f"{passes.__name__}.{name}" for name in ("contract", "verify")}
 
@@ -86,7 +86,7 @@ def test_passes_are_counted_and_timed() -> None:
     pipeline.run(Stage.STATIC, gm.graph, context())
     pipeline.run(Stage.LOWERING, gm.graph, context())
     records = xla_dynamo.passes()
-    assert next(iter(records)) == "specialize"
+    assert next(iter(records)) == "pad_sizes"
     assert (records["specialize"].runs, records["specialize"].changed) == (1, 1)
     assert records["keep_exact_division"].changed == 1
     assert records["join_reverse_cumsum"].changed == 0

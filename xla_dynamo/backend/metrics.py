@@ -42,6 +42,10 @@ class RecompileWarning(UserWarning):
     """A graph keeps being compiled for new shapes."""
 
 
+class BucketWarning(UserWarning):
+    """A size that changes is not padded to a bucket, because an op has no padded form."""
+
+
 @dataclass(frozen=True)
 class CompileRecord:
     """One XLA executable that was made.

@@ -15,6 +15,9 @@ import torch
 from xla_dynamo.config import config
 from xla_dynamo.errors import OptionError
 
+from . import buckets
+from .buckets import Buckets
+
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "fallback": ("cpu", "error"),
     "matmul_precision": ("highest", "high", "medium"),
@@ -52,6 +55,9 @@ class Options:
     deterministic: bitwise the same from run to run, also where the device has faster
         nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
     disk_cache: whether compiled executables are kept on disk.
+    bucket: the sizes that programs are compiled for where sizes change, the others are padded to:
+        "powers_of_two", "half_steps", an int, a list of sizes, or a function of a size; None
+        compiles for each size. Default: XLA_DYNAMO_BUCKET, or None.
     max_executables: executables kept per graph; the least recently used is dropped.
     compiler_options: XLA's own options by name, such as {"xla_cpu_enable_fast_math": True}.
     """
@@ -65,6 +71,7 @@ class Options:
     random_bits: str = "threefry"
     deterministic: bool = False
     disk_cache: bool = True
+    bucket: Buckets | None = None
     max_executables: int = 64
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -100,6 +107,7 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     given.setdefault("random_bits", config().random_bits)
     given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     given.setdefault("max_executables", config().max_executables)
+    given["bucket"] = buckets.parse(given.get("bucket", config().bucket))
     given["compiler_options"] = MappingProxyType(dict(given.get("compiler_options", {})))
     parsed = Options(**given)
     for name, legal in _LEGAL.items():

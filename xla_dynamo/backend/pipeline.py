@@ -45,6 +45,7 @@ from .passes.numerics.no_reassociation import forbid_reassociation
 from .passes.static.as_strided import resolve_as_strided
 from .passes.static.decompose_unsupported import decompose_unsupported
 from .passes.static.eager_layout import restore_eager_layout
+from .passes.static.pad_sizes import pad_sizes
 from .passes.static.specialize import specialize
 
 PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
@@ -75,6 +76,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         pad_dynamic_shapes,  # nonzero, unique, ...: padded results and a count
     ),
     Stage.STATIC: (
+        pad_sizes,  # symbolic sizes become those of buckets: options={"bucket": ...}
         specialize,  # symbolic sizes become numbers
         restore_eager_layout,
         resolve_as_strided,
@@ -116,6 +118,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
         dedupe_outputs: "a trace returns each of its values once",
         mask_sums: "data-dependent shapes are barriers: their sizes are numbers",
         pad_dynamic_shapes: _RECORDED,
+        pad_sizes: "sizes are numbers from the start",
         specialize: "sizes are numbers from the start, and no identities are recorded",
         restore_eager_layout: _RECORDED,
         resolve_as_strided: _RECORDED,

@@ -3,8 +3,8 @@
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
 torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_joint_simple,
 min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
-(static_input_indices, num_forward_returns), the meta["desc"] of a joint graph's nodes, and the
-`_dynamo_source` of placeholders.
+(static_input_indices, num_forward_returns, tokens), the meta["desc"] of a joint graph's nodes, and
+the `_dynamo_source` of placeholders.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.export._trace import _export_to_torch_ir
 from torch.fx import GraphModule
 
 from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.passes.padding.plan import Agreement
 from xla_dynamo.bookkeeping import optional
 
 from . import recapture_reason
@@ -42,7 +43,9 @@ class GraphInfo:
     visible: how many leading outputs the user sees; the others are saved for backward.
     no_output_aliasing: whether outputs must not share memory. Gradients must not: autograd keeps a
         tensor that nothing else refers to as `.grad`, and users change that in place.
-    capture: one object for the graphs of one capture: what recompiles one, recompiles all.
+    capture: one object for the graphs of one capture: what recompiles one, recompiles all, and what
+        is padded in one, is padded in all.
+    results: the names of what it returns.
     """
 
     name: str
@@ -51,7 +54,8 @@ class GraphInfo:
     static: frozenset[int]
     visible: int
     no_output_aliasing: bool = False
-    capture: object = field(default_factory=object, compare=False)
+    capture: Agreement = field(default_factory=Agreement, compare=False)
+    results: tuple[str, ...] = ()
 
 
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
@@ -81,7 +85,7 @@ def compile(
     capture = getattr(compile_id, "frame_compile_id", None) or 0
     reason = recapture_reason.reason(frame, capture, sources, example_inputs)
     static_names: set[str] = set()
-    shared = object()
+    shared = Agreement()
 
     def info(kind: str, graph: GraphModule) -> GraphInfo:
         placeholders = [node.name for node in fx.placeholders(graph.graph)]
@@ -91,7 +95,7 @@ def compile(
         if kind != "backward" and metadata is not None:
             static_names.update(placeholders[i] for i in metadata.static_input_indices)
             if kind == "forward":
-                outputs = metadata.num_forward_returns
+                outputs = metadata.num_forward_returns + len(getattr(metadata, "tokens", ()))
         named = sources if kind != "backward" and len(sources) == len(placeholders) else ()
         return GraphInfo(
             name=f"{compile_id or '?'} {kind}",
@@ -101,6 +105,7 @@ def compile(
             visible=outputs,
             no_output_aliasing=kind == "backward",
             capture=shared,
+            results=tuple(str(result) for result in fx.results(graph.graph)),
         )
 
     def stage(kind: str) -> Callable[..., Any]:

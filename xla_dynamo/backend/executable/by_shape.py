@@ -23,6 +23,8 @@ from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.lowering.unsupported import is_data_dependent
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Stage, WayIn
+from xla_dynamo.backend.passes.padding.plan import PaddedGraph, Plan
+from xla_dynamo.backend.passes.padding.sizes import Refused
 from xla_dynamo.backend.passes.static.specialize import Symbols, find_symbols
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.bounded import Bounded
@@ -30,6 +32,7 @@ from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import partition, segments
+from .bucketed import Bucketed
 from .launch import Request, compile_launch, warn_of_eager
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -52,6 +55,8 @@ def make_program(
         resident=info.static | set(range(arguments, arguments + len(constants))),
         visible=len(set(outputs[: info.visible])),
     )
+    kept = {position: name for name, position in zip(info.results, outputs, strict=False)}
+    request = replace(request, results=tuple(kept[i] for i in sorted(kept)))
     run = _split_at_dynamic_shapes(module, request, names)
     if not constants and not lifted.keys and len(set(outputs)) == len(outputs):
         return run
@@ -116,12 +121,35 @@ class _Program:
         self._table: Bounded[tuple[int, ...], Run] = Bounded(request.options.max_executables)
         self._compiled = 0
         self._lock = threading.Lock()
+        self._bucketed = self._bucketed_or_none()
+
+    def _bucketed_or_none(self) -> Bucketed | None:
+        request = self._request
+        if request.options.bucket is None or not self._symbols.sources:
+            return None
+        names = [
+            name if dimension is None else f"{name} dimension {dimension}"
+            for position, dimension in self._symbols.sources
+            for name in (self._argument_names[position],)
+        ]
+        return Bucketed(
+            self._graph,
+            self._symbols,
+            names,
+            request.options.bucket,
+            request.capture,
+            request.results,
+            request.visible,
+            request.options.max_executables,
+        )
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         symbols = self._symbols
         if symbols.sources:
             key = symbols.key(arguments)
-            run = self._table.get(key) or self._compile(key, arguments)
+            bucketed = self._bucketed
+            run = bucketed.known(key) if bucketed is not None else self._table.get(key)
+            run = run or self._compile(key, arguments)
             with contextlib.suppress(KeyError):  # another thread may have evicted it
                 self._table.move_to_end(key)
         else:
@@ -140,18 +168,44 @@ class _Program:
 
     def _compile(self, key: tuple[int, ...], arguments: list[Any]) -> Run:
         with self._lock:
-            if key in self._table:
-                return self._table[key]
             self._refuse_ragged(arguments)
-            request = replace(self._request, reason=self._reason(key))
-            is_dynamic = self._symbols.sources or self._symbols.runtime_ints
-            graph = fx.copy(self._graph)
-            run = _compile_static(graph, self._module, request, arguments if is_dynamic else None)
-            self._table[key] = run
-            self._compiled += 1
-            if self._compiled >= config().recompile_warning:
-                self._warn(request.reason)
-            return run
+            if self._bucketed is None:
+                return self._exact(key, arguments)
+            run = self._bucketed.run(key, self._compile_padded)
+            if run is not None:
+                return run
+            saved = self._bucketed.saved(key)
+            if saved is None:
+                return self._exact(key, arguments)
+            exact = self._exact(key, saved.all_without_padding(arguments))
+            return lambda given: exact(saved.all_without_padding(given))
+
+    def _exact(self, key: tuple[int, ...], arguments: Sequence[Any]) -> Run:
+        """The program for exactly these sizes."""
+        if key not in self._table:
+            self._table[key] = self._compile_exact(key, arguments)
+        return self._table[key]
+
+    def _compile_padded(self, plan: Plan, reason: str) -> tuple[Run, PaddedGraph]:
+        request = replace(self._request, reason=reason)
+        run, padded = _compile_for(fx.copy(self._graph), self._module, request, padding=plan)
+        assert padded is not None
+        self._count(reason)
+        return run, padded
+
+    def _compile_exact(self, key: tuple[int, ...], arguments: Sequence[Any]) -> Run:
+        request = replace(self._request, reason=self._reason(key))
+        is_dynamic = self._symbols.sources or self._symbols.runtime_ints
+        graph = fx.copy(self._graph)
+        given = arguments if is_dynamic else None
+        run, _ = _compile_for(graph, self._module, request, arguments=given)
+        self._count(request.reason)
+        return run
+
+    def _count(self, reason: str) -> None:
+        self._compiled += 1
+        if self._compiled >= config().recompile_warning:
+            self._warn(reason)
 
     def _refuse_ragged(self, arguments: Sequence[Any]) -> None:
         """Raise for a size that is no number: that of a nested tensor, which Dynamo passes."""
@@ -201,13 +255,28 @@ class _Program:
         )
 
 
-def _compile_static(
-    graph: Graph, module: GraphModule, request: Request, arguments: Sequence[Any] | None
-) -> Run:
-    """Compile a graph for the sizes of `arguments`, split at what cannot be lowered."""
-    context = replace(request.context(), arguments=arguments)
+def _compile_for(
+    graph: Graph, module: GraphModule, request: Request, **sizes: Any
+) -> tuple[Run, PaddedGraph | None]:
+    """Compile a graph for `sizes`, a context's arguments or padding.
+
+    Raises:
+        Refused: what is padded has no padded form, or would run on the CPU.
+    """
+    context = replace(request.context(), **sizes)
     pipeline.run(Stage.STATIC, graph, context)
-    refused = context.lifted.unsupported
+    padded = context.lifted.padded
+    if padded is not None:
+        for node in context.lifted.unsupported:
+            if node.meta.get("padded"):
+                raise Refused.at(node, "it runs on the CPU", node.meta["padded"])
+    return _compile_static(graph, module, request, context.lifted.unsupported), padded
+
+
+def _compile_static(
+    graph: Graph, module: GraphModule, request: Request, refused: dict[Node, Any]
+) -> Run:
+    """Compile a static graph, split at what cannot be lowered."""
     if not refused:
         return _or_eager(graph, request)
     unsupported.report(refused, request.options)

@@ -24,6 +24,7 @@ from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
+from xla_dynamo.backend.passes.padding.plan import Agreement
 from xla_dynamo.backend.runtime import buffers, cache, gpu_order, job, pjrt, resident
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
@@ -44,6 +45,7 @@ class Request:
     way_in: how the graph came here, which decides the passes that it gets.
     no_output_aliasing: whether outputs must not share memory with each other.
     capture: one object for graphs that are recompiled for the same reasons.
+    results: the names that backward knows its saved values by.
     """
 
     name: str
@@ -53,7 +55,8 @@ class Request:
     options: Options
     way_in: WayIn
     no_output_aliasing: bool = False
-    capture: object = field(default_factory=object, compare=False)
+    capture: Agreement = field(default_factory=Agreement, compare=False)
+    results: tuple[str, ...] = ()
 
     def context(self, platform: str | None = None) -> Context:
         """What passes are told; default platform: the one that the options or the process name."""

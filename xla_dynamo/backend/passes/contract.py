@@ -18,6 +18,8 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.options import Options
 
+from .padding.plan import PaddedGraph, Plan
+
 
 class Stage(enum.Enum):
     """What a graph is made of when a pass sees it.
@@ -62,12 +64,14 @@ class Lifted:
     keys: how many PRNG keys the graph takes, after the constants.
     outputs: for each result that the graph had, its position among those that it has.
     unsupported: the nodes that cannot be lowered, and why.
+    padded: what a program with the sizes of buckets takes and gives.
     """
 
     constants: list[torch.Tensor] = field(default_factory=list)
     keys: int = 0
     outputs: list[int] = field(default_factory=list)
     unsupported: dict[Node, Any] = field(default_factory=dict)
+    padded: PaddedGraph | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Context:
     target: platform, precision and numerics that the graph is compiled for.
     forward_outputs: of a joint graph, how many leading results are those of forward.
     arguments: the inputs of a call whose sizes a graph is specialized to; None if none are symbols.
+    padding: the sizes of buckets that a graph gets; then `arguments` is None.
     lifted: what passes take out of the graph.
     """
 
@@ -87,6 +92,7 @@ class Context:
     target: Target
     forward_outputs: int | None = None
     arguments: Sequence[Any] | None = None
+    padding: Plan | None = None
     lifted: Lifted = field(default_factory=Lifted)
 
 

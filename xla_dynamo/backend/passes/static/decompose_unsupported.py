@@ -50,12 +50,34 @@ def decompose(graph: Graph, node: Node) -> bool:
     function = _function_of(node.target)
     if function is not None:
         return _replace_if_traceable(graph, node, function)
+    decomposition = _decomposition_of(node)
+    return decomposition is not None and replace(graph, node, decomposition)
+
+
+def _decomposition_of(node: Node) -> Callable[..., Any] | None:
     decomposition = core().get(node.target)
     values = [v for v in output_values(node) if isinstance(v, torch.Tensor)]
     # Integer kernels round in their own ways (resizing uint8 images): those stay with eager.
-    if decomposition is None or not all(v.is_floating_point() for v in values):
+    return decomposition if all(v.is_floating_point() for v in values) else None
+
+
+def decompose_symbolic(graph: Graph, node: Node) -> bool:
+    """Decompose a node whose sizes are symbols; False if PyTorch has no decomposition.
+
+    Also False if that asks what the sizes are: a guard would come too late for Dynamo.
+    """
+    decomposition = _decomposition_of(node)
+    shape_env = _mode_of(node).shape_env
+    if decomposition is None or shape_env is None:
         return False
-    return replace(graph, node, decomposition)
+    known = len(shape_env.guards), len(shape_env.replacements)
+    try:
+        inside = _finished(_trace(node, decomposition).graph)
+    except Exception:  # it asks for more than symbols can say
+        return False
+    if inside is None or known != (len(shape_env.guards), len(shape_env.replacements)):
+        return False
+    return _put(graph, node, inside)
 
 
 # The module whose functions define the ops of `quantized_decomposed` by other ops.
@@ -88,8 +110,10 @@ _functional = functools.cache(functools.partial(torch.func.functionalize, remove
 def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
     """Replace `node` by a trace of `function`; False if the trace holds constants."""
     inside = _traced(node, function)
-    if inside is None:
-        return False
+    return inside is not None and _put(graph, node, inside)
+
+
+def _put(graph: Graph, node: Node, inside: Graph) -> bool:
     results = _inline(graph, node, inside)
     for user in list(node.users):
         if len(results) > 1 or user.target is operator.getitem:
@@ -113,12 +137,16 @@ def _traced(node: Node, function: Callable[..., Any]) -> Graph | None:
     key = (function, spec, default, frozenset(devices), signatures)
     found: Graph | Literal[False] | None = _traces.get(key, False)
     if found is False:
-        graph = _trace(node, function).graph
-        _make_views(graph)
-        drop_identities(graph)
-        constants = any(inner.op == "get_attr" for inner in graph.nodes)
-        found = _traces[key] = None if constants else graph
+        found = _traces[key] = _finished(_trace(node, function).graph)
     return found
+
+
+def _finished(graph: Graph) -> Graph | None:
+    """A trace in the form of our graphs; None if it holds constants."""
+    _make_views(graph)
+    drop_identities(graph)
+    constants = any(inner.op == "get_attr" for inner in graph.nodes)
+    return None if constants else graph
 
 
 def _tensors(leaves: list[Any]) -> list[torch.Tensor]:
@@ -152,10 +180,18 @@ def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
         result = decomposition(*args, **kwargs)
         return list(result) if isinstance(result, (tuple, list)) else [result]
 
-    with rng_keys.fake_mode(node.graph):  # for the constants that a decomposition makes
+    with _mode_of(node):  # for the constants that a decomposition makes
         # One object each: make_fx tells tensors apart by identity, and nodes may share a fake.
         fakes = [_fresh(leaves[position].meta["val"]) for position in positions]
         return make_fx(run, decomposition_table=dict(decompositions()))(*fakes)
+
+
+def _mode_of(node: Node) -> Any:
+    """The fake mode of the values of `node` and its operands; else that of its graph."""
+    for leaf in pytree.tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)]):
+        if isinstance(leaf, FakeTensor):
+            return leaf.fake_mode
+    return rng_keys.fake_mode(node.graph)
 
 
 def _of(mode: Any) -> Callable[[FakeTensor], torch.Tensor]:
@@ -172,7 +208,7 @@ def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
     copies: dict[Node, Node] = dict(
         zip(fx.placeholders(inside), _tensor_operands(node), strict=True)
     )
-    with graph.inserting_before(node), rng_keys.fake_mode(graph) as mode:
+    with graph.inserting_before(node), _mode_of(node) as mode:
         for inner in inside.nodes:
             if inner.op == "call_function":
                 copies[inner] = graph.node_copy(inner, copies.__getitem__)

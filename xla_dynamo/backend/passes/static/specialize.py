@@ -25,7 +25,7 @@ from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
 # Ops that leave values as they are, or only check what tracing has established.
-_CHECKS = frozenset(
+CHECKS = frozenset(
     {
         aten._assert_async.msg,
         aten._assert_scalar.default,
@@ -213,7 +213,7 @@ def _called(node: Node, mode: FakeTensorMode, traced: _Traced) -> Any:
     """What a call, whose arguments are known, becomes."""
     if node.target in edit.IDENTITIES:
         return node.args[0]
-    if node.target in _CHECKS:
+    if node.target in CHECKS:
         return None
     if not node.all_input_nodes and is_symbolic(node.meta.get("val")):
         return node.target(*node.args, **node.kwargs)  # type: ignore[operator]
@@ -233,7 +233,7 @@ def _called(node: Node, mode: FakeTensorMode, traced: _Traced) -> Any:
 
 def drop_identities(graph: Graph) -> bool:
     """Drop identities and checks, in place."""
-    found = [n for n in fx.calls(graph) if n.target in edit.IDENTITIES or n.target in _CHECKS]
+    found = [n for n in fx.calls(graph) if n.target in edit.IDENTITIES or n.target in CHECKS]
     for node in found:
         if node.target in edit.IDENTITIES:
             edit.substitute(node, node.args[0])  # type: ignore[arg-type]

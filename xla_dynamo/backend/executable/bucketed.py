@@ -1,0 +1,188 @@
+"""Which sizes of a graph are padded to which buckets, and the programs for them.
+
+A symbol of an op that has no padded form gets exact sizes from then on, in all graphs of the
+capture, and a warning names the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend import metrics
+from xla_dynamo.backend.buckets import Buckets
+from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.lowering.source import location_of
+from xla_dynamo.backend.passes.padding.plan import Agreement, PaddedGraph, Plan
+from xla_dynamo.backend.passes.padding.sizes import Refused, evaluated, symbols_of
+from xla_dynamo.backend.passes.static.specialize import Symbols
+from xla_dynamo.bounded import Bounded
+
+from .padded_call import PaddedCall, Saved
+
+Run = Callable[[list[Any]], Sequence[Any]]
+# Of a call, what is kept is small.
+_CALLS = 4096
+Compile = Callable[[Plan, str], tuple[Run, PaddedGraph]]
+
+
+class Bucketed:
+    """The padded programs of one graph."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        symbols: Symbols,
+        names: Sequence[str],
+        buckets: Buckets,
+        agreement: Agreement,
+        results: Sequence[str],
+        visible: int,
+        capacity: int,
+    ) -> None:
+        self._agreement = agreement
+        self._buckets = buckets
+        for symbol, at in _sources(graph, symbols).items():  # forward's come before backward's
+            agreement.names.setdefault(symbol, names[at])
+        self._results, self._visible = results, visible
+        self._sources = _sources(graph, symbols)
+        self._largest = _largest(graph)
+        self._padded_symbols = _symbols_of_sizes(graph) & self._sources.keys()
+        self._arguments = [node.name for node in fx.placeholders(graph)]
+        self._programs: Bounded[Any, tuple[Run, PaddedGraph]] = Bounded(capacity)
+        # By the sizes of calls, for as many symbols with exact sizes as there were.
+        self._calls: Bounded[tuple[int, ...], PaddedCall] = Bounded(_CALLS)
+        self._exact = len(agreement.exact)
+
+    def known(self, key: tuple[int, ...]) -> Run | None:
+        """What `run` gave for this key."""
+        if self._exact != len(self._agreement.exact):
+            self._exact = len(self._agreement.exact)
+            self._calls.clear()
+        return self._calls.get(key)
+
+    def saved(self, key: Sequence[int]) -> Saved | None:
+        """What undoes the padding of what forward saved; None if it saved nothing so."""
+        real, names = self._real(key), self._saved_names()
+        return Saved(self._agreement, names, real, self._wanted(real)) if names else None
+
+    def _saved_names(self) -> dict[int, str]:
+        """The arguments that forward may have padded, by position."""
+        saved = self._agreement.saved
+        return {i: name for i, name in enumerate(self._arguments) if name in saved}
+
+    def run(self, key: tuple[int, ...], compile_for: Compile) -> Run | None:
+        """What runs a call whose symbols have these values; None if no size is padded."""
+        real = self._real(key)
+        wanted = self._wanted(real)
+        while True:
+            exact = {s: n for s, n in real.items() if s not in wanted or s in self._agreement.exact}
+            padded = {s: n for s, n in wanted.items() if s not in exact}
+            if not padded:
+                return None
+            layouts = {
+                name: found[frozenset(self._agreement.exact)]
+                for name in self._saved_names().values()
+                if frozenset(self._agreement.exact) in (found := self._agreement.saved[name])
+            }
+            plan = Plan(padded, exact, self._visible, layouts)
+            try:
+                run, graph = self._program(plan, real, compile_for)
+            except Refused as refused:
+                self._give_up(refused, padded)
+                continue
+            if any(evaluated(n, real) > evaluated(n, padded) for n in graph.sizes):
+                return None  # sizes that get smaller when others grow
+            saved = Saved(self._agreement, self._saved_names(), real, wanted)
+            call = self._calls[key] = PaddedCall(run, graph, real, self._visible, saved)
+            return call
+
+    def _real(self, key: Sequence[int]) -> dict[Any, int]:
+        return {symbol: key[at] for symbol, at in self._sources.items()}
+
+    def _wanted(self, real: Mapping[Any, int]) -> dict[Any, int]:
+        """The buckets of what may be padded."""
+        return {
+            s: self._buckets.size(n, self._largest.get(s))
+            for s, n in real.items()
+            if s in self._padded_symbols and n > 1
+        }
+
+    def _program(
+        self, plan: Plan, real: Mapping[Any, int], compile_for: Compile
+    ) -> tuple[Run, PaddedGraph]:
+        key = (
+            tuple(sorted(map(str, plan.exact.items()))),
+            tuple(sorted(map(str, plan.buckets.items()))),
+        )
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = compile_for(plan, self._reason(plan, real))
+            exact = frozenset(self._agreement.exact)
+            for name, result in list(zip(self._results, found[1].results, strict=False))[
+                self._visible :
+            ]:
+                if result.dims is not None and any(dim.is_padded for dim in result.dims):
+                    self._agreement.saved.setdefault(name, {})[exact] = result.dims
+        return found
+
+    def _reason(self, plan: Plan, real: Mapping[Any, int]) -> str:
+        """The buckets, by the names of what has these sizes."""
+        parts = []
+        for symbol, bucket in plan.buckets.items():
+            least = self._buckets.smallest_above(bucket, real[symbol])
+            parts.append(f"{self._names_of(symbol)}: bucket {bucket} ({least}..{bucket})")
+        return ", ".join(parts)
+
+    def _names_of(self, symbol: Any) -> str:
+        return self._agreement.names[symbol]
+
+    def _give_up(self, refused: Refused, padded: Mapping[Any, int]) -> None:
+        """Give exact sizes to what an op cannot have padded; to all, where that is not known."""
+        new = (refused.symbols & padded.keys()) or set(padded)
+        self._agreement.exact |= new
+        where = ", ".join(sorted(map(self._names_of, new)))
+        node: Node | None = refused.node
+        op = str(node.target) if node is not None else "the graph"
+        line = f" (at {location_of(node)})" if node is not None else ""
+        metrics.warn_once(
+            ("bucket", op, where, refused.reason),
+            f"{op}{line} has no padded form: {refused.reason}. Compiled for exact sizes: {where}.",
+            metrics.BucketWarning,
+        )
+
+
+def _symbols_of_sizes(graph: Graph) -> frozenset[Any]:
+    """The symbols in shapes; those of numbers that data decide are no sizes of arguments."""
+    shapes = [getattr(node.meta.get("val"), "shape", ()) for node in graph.nodes]
+    found = symbols_of(n.node.expr for s in shapes for n in s if isinstance(n, torch.SymInt))
+    return frozenset(s for s in found if str(s).startswith("s"))
+
+
+def _sources(graph: Graph, symbols: Symbols) -> dict[Any, int]:
+    """Where in the key of a call each symbol's value is."""
+    placeholders = fx.placeholders(graph)
+    found: dict[Any, int] = {}
+    for at, (position, dimension) in enumerate(symbols.sources):
+        value = placeholders[position].meta["val"]
+        size = value if dimension is None else value.shape[dimension]
+        if size.node.expr.is_symbol:
+            found.setdefault(size.node.expr, at)
+    return found
+
+
+def _largest(graph: Graph) -> dict[Any, int]:
+    """The largest values that Dynamo admits, by symbol: of mark_dynamic, or of a guard."""
+    for node in fx.placeholders(graph):
+        value = node.meta.get("val")
+        for size in (value, *getattr(value, "shape", ())):
+            if isinstance(size, torch.SymInt):
+                ranges = size.node.shape_env.var_to_range
+                return {
+                    s: int(r.upper) for s, r in ranges.items() if isinstance(r.upper, sympy.Integer)
+                }
+    return {}

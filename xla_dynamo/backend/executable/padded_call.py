@@ -1,0 +1,217 @@
+"""A call of a program whose sizes are those of buckets: arguments are padded, results cut.
+
+On the CPU, an argument is copied into memory of the bucket's size, and a result out of it. All that
+depends on the sizes of the call is worked out once for each combination of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.utils import _pytree as pytree
+
+from xla_dynamo.backend.graph import memory_layout, view_chain
+from xla_dynamo.backend.passes.padding.layouts import factors_of
+from xla_dynamo.backend.passes.padding.plan import Agreement, Dims, PaddedGraph, Result
+from xla_dynamo.backend.passes.padding.sizes import Numbers, evaluated
+from xla_dynamo.errors import XlaDynamoError
+
+Run = Callable[[list[Any]], Sequence[Any]]
+# What is put into the padding. Tests put in what spoils every sum.
+poison = False
+
+
+class Layout:
+    """Where the elements of a tensor are, for the sizes of a call.
+
+    shape: without padding. padded: with it. inner, parts: the same by factors, where a dimension
+    has several.
+    """
+
+    def __init__(self, dims: Dims, real: Numbers, buckets: Numbers) -> None:
+        self.shape = tuple(evaluated(dim.size, real) for dim in dims)
+        self.padded = tuple(evaluated(dim.size, buckets) for dim in dims)
+        factors = [f for dim in dims for f in factors_of(dim) or (1,)]
+        self._parts = tuple(evaluated(f, real) for f in factors)
+        self._padded_parts = tuple(evaluated(f, buckets) for f in factors)
+
+    def pad(self, x: torch.Tensor) -> torch.Tensor:
+        """`x`, which has no padding, with it."""
+        if self.shape == self.padded:
+            return x
+        on, x = x.device, x.detach()
+        x = x.cpu() if on.type != "cpu" else x
+        padded = torch.empty(self._padded_parts, dtype=x.dtype)
+        inside = padded
+        for d, (n, there) in enumerate(zip(self._parts, self._padded_parts, strict=True)):
+            if n != there:
+                _spoil_or_clear(inside.narrow(d, n, there - n))
+                inside = inside.narrow(d, 0, n)
+        inside.copy_(x.reshape(self._parts))
+        return padded.view(self.padded).to(on)
+
+    def cut(self, x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+        """`x`, which has padding, without it, and with these strides where they are dense."""
+        if self.shape == self.padded and x.stride() == strides:
+            return x
+        on = x.device
+        x = x.cpu() if on.type != "cpu" else x
+        x = x.reshape(self._padded_parts)
+        for d, n in enumerate(self._parts):
+            x = x.narrow(d, 0, n)
+        x = x.reshape(self.shape)
+        if on.type != "cpu":
+            return x.contiguous().to(on)
+        return _restrided(x, strides)
+
+
+def _spoil_or_clear(x: torch.Tensor) -> None:
+    if not poison:
+        x.zero_()
+    elif x.dtype == torch.bool:
+        x.fill_(True)
+    elif x.is_floating_point() or x.is_complex():
+        x.fill_(math.nan)
+    else:
+        x.fill_(torch.iinfo(x.dtype).max)
+
+
+def _restrided(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """A copy of `x` with these strides, if they are dense but for repeated elements."""
+    shape, once = x.shape, list(x.shape)
+    for d, step in enumerate(strides):
+        if step == 0 and shape[d] > 1:
+            x, once[d] = x.narrow(d, 0, 1), 1
+    if not memory_layout.fills_memory(once, strides):
+        return (
+            x.expand(shape).contiguous()
+            if x.shape != shape
+            else x.clone(memory_format=torch.contiguous_format)
+        )
+    made = torch.empty_strided(once, strides, dtype=x.dtype).copy_(x)
+    return made if made.shape == shape else made.as_strided(shape, strides)
+
+
+class Saved:
+    """What forward has saved, which it may have padded, as backward is given it.
+
+    names: by position. real, buckets: what all symbols stand for.
+    """
+
+    def __init__(
+        self, agreement: Agreement, names: Mapping[int, str], real: Numbers, buckets: Numbers
+    ) -> None:
+        self._agreement = agreement
+        self._names = names
+        self._real, self._buckets = real, buckets
+
+    def without_padding(self, position: int, x: torch.Tensor) -> torch.Tensor:
+        """An argument as it was before forward padded it."""
+        found = self._agreement.saved.get(self._names.get(position, ""), {})
+        for exact, dims in found.items():
+            numbers = {s: self._real[s] if s in exact else n for s, n in self._buckets.items()}
+            layout = Layout(dims, self._real, numbers)
+            if layout.padded == x.shape:
+                return layout.cut(x, x.new_empty(layout.shape).stride())
+            if layout.shape == x.shape:
+                return x
+        raise XlaDynamoError(
+            f"A saved value has the shape {tuple(x.shape)}, which nothing has given it. This is a "
+            "bug of xla_dynamo: please report it, and use options={'bucket': None}."
+        )
+
+    def all_without_padding(self, arguments: Sequence[Any]) -> list[Any]:
+        """All arguments."""
+        return [
+            self.without_padding(i, x) if i in self._names and isinstance(x, torch.Tensor) else x
+            for i, x in enumerate(arguments)
+        ]
+
+
+class PaddedCall:
+    """Runs a padded program for one combination of sizes."""
+
+    def __init__(
+        self, run: Run, graph: PaddedGraph, real: Numbers, visible: int, saved: Saved
+    ) -> None:
+        self._run, self._saved = run, saved
+        buckets = graph.plan.buckets
+        self._arguments = [
+            (position, Layout(dims, real, buckets), graph.names[position] in graph.plan.layouts)
+            for position, dims in enumerate(graph.arguments)
+            if dims is not None and any(dim.is_padded for dim in dims)
+        ]
+        self._numbers = [
+            torch.tensor([evaluated(number, real) for number in numbers], dtype=dtype)
+            for dtype, numbers in graph.numbers
+        ]
+        self._results = [
+            _maker(result, real, buckets, index < visible, saved)
+            for index, result in enumerate(graph.results)
+        ]
+        self._originals = [r.argument for r in graph.results if r.argument is not None]
+        self._views = [
+            (index, result.result, _real_ops(result, real))
+            for index, result in enumerate(graph.results)
+            if result.result is not None
+        ]
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        originals = {position: arguments[position] for position in self._originals}
+        for position, layout, may_be_padded in self._arguments:
+            x = arguments[position]
+            if x.shape != layout.shape:
+                if may_be_padded and x.shape == layout.padded:
+                    continue
+                x = self._saved.without_padding(position, x)
+            arguments[position] = layout.pad(x)
+        arguments.extend(self._numbers)
+        results = self._run(arguments)
+        made = [make(x, originals) for make, x in zip(self._results, results, strict=True)]
+        for index, of, ops in self._views:
+            made[index] = view_chain.replay(made[of], ops).detach()
+        return made
+
+
+def _of_argument(
+    result: Result, real: Numbers, saved: Saved
+) -> Callable[[Any, Mapping[int, Any]], Any]:
+    """How a result is made that is an argument, or a view of one."""
+    assert result.argument is not None
+    position, ops = result.argument, _real_ops(result, real)
+    shape = tuple(evaluated(dim.size, real) for dim in result.dims or ())
+
+    def make(_: Any, originals: Mapping[int, Any]) -> Any:
+        x = originals[position]
+        if result.dims is not None and x.shape != shape:
+            x = saved.without_padding(position, x)
+        return view_chain.replay(x, ops)
+
+    return make
+
+
+def _maker(
+    result: Result, real: Numbers, buckets: Numbers, is_visible: bool, saved: Saved
+) -> Callable[[Any, Mapping[int, Any]], Any]:
+    """How a result is made of what the program returns for it, and of arguments."""
+    if result.argument is not None:
+        return _of_argument(result, real, saved)
+    if result.result is not None:
+        return lambda _, __: None  # of another result, when that is there
+    if result.dims is None:
+        number = evaluated(result.number, real)
+        return lambda _, __: number
+    if not is_visible:
+        return lambda x, _: x
+    layout = Layout(result.dims, real, buckets)
+    strides = tuple(evaluated(stride, real) for stride in result.strides)
+    return lambda x, _: layout.cut(x, strides)
+
+
+def _real_ops(result: Result, real: Numbers) -> view_chain.ViewOps:
+    """The view ops of a result for the sizes of a call."""
+    return pytree.tree_map_only(sympy.Basic, lambda size: evaluated(size, real), result.view_ops)

@@ -1,0 +1,84 @@
+"""Sizes that may be symbols: what they are for the sizes of a call, and for its buckets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard
+
+import sympy
+import torch
+from torch.fx import Node
+
+Expression = sympy.Expr
+Size = int | Expression
+Numbers = Mapping[Any, int]
+
+
+class Refused(Exception):
+    """Something has no padded form: the symbols of `sizes`, or of the op, get exact sizes."""
+
+    def __init__(self, reason: str, sizes: Iterable[Any] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.symbols = symbols_of(sizes)
+        self.node: Node | None = None
+
+    @classmethod
+    def at(cls, node: Node, reason: str, symbols: frozenset[Any]) -> Refused:
+        """The refusal of a node."""
+        refused = cls(reason, symbols)
+        refused.node = node
+        return refused
+
+
+def is_symbolic(size: Any) -> TypeGuard[Expression]:
+    """Whether a size depends on a symbol."""
+    return isinstance(size, sympy.Basic) and bool(size.free_symbols)
+
+
+def symbols_of(sizes: Iterable[Any]) -> frozenset[Any]:
+    """The symbols on which sizes depend."""
+    return frozenset(s for size in sizes if is_symbolic(size) for s in size.free_symbols)
+
+
+def simplified(size: Any) -> Any:
+    """A size as an int where it is one."""
+    if isinstance(size, sympy.Integer):
+        return int(size)
+    if isinstance(size, sympy.Basic) and size.is_number and not size.is_integer:
+        return float(size)  # type: ignore[arg-type]
+    return size
+
+
+def expression(value: Any, exact: Numbers) -> Any:
+    """The number or expression of a size, of a SymFloat, or of a node that is one."""
+    if isinstance(value, Node):
+        value = value.meta["val"]
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        found = simplified(value.node.expr.xreplace(_sympy_numbers(exact)))
+        return float(found) if isinstance(value, torch.SymFloat) and _is_int(found) else found
+    return value
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int)
+
+
+def _sympy_numbers(numbers: Numbers) -> dict[Any, Any]:
+    return {symbol: sympy.Integer(n) for symbol, n in numbers.items()}
+
+
+def evaluated(size: Any, numbers: Numbers) -> Any:
+    """What a size is for these values of the symbols."""
+    return simplified(size.xreplace(_sympy_numbers(numbers))) if is_symbolic(size) else size
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of sizes."""
+    return simplified(sympy.expand(functools.reduce(lambda a, b: a * b, sizes, sympy.Integer(1))))
+
+
+def same(a: Size, b: Size) -> bool:
+    """Whether two sizes are one expression."""
+    return a == b or (is_symbolic(a) and is_symbolic(b) and sympy.expand(a - b) == 0)
