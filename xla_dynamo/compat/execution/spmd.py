@@ -7,14 +7,14 @@ arguments have; tensors that were marked, and parameters that it updates, keep t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xla_dynamo.compat.recording import devices
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import environment, torch_private
 from xla_dynamo.compat.values.marks import marks
-from xla_dynamo.compat.values.values import Leaf
+from xla_dynamo.compat.values.values import Leaf, Ref, Value
 from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
@@ -82,9 +82,20 @@ def _of(array: Any) -> Sharding:
 
 def _marked(trace: Trace) -> dict[int, Sharding]:
     """The shardings of the pending values that marked tensors have."""
-    found = {}
+    return {
+        value.ref.index: sharding
+        for value, sharding in _marked_values()
+        if value.array is None and value.stamp is trace.stamp and type(value.ref) is Ref
+    }
+
+
+def mark_of(value: Value) -> Sharding | None:
+    """The sharding of a marked tensor whose value this is, by a write to it say."""
+    return next((sharding for marked, sharding in _marked_values() if marked is value), None)
+
+
+def _marked_values() -> Iterator[tuple[Value, Sharding]]:
     for tensor, mark in list(marks.items()):
         leaf = torch_private.unwrapped(tensor) if torch_private.is_functional(tensor) else None
-        if type(leaf) is Leaf and leaf.value.array is None and leaf.value.stamp is trace.stamp:
-            found[leaf.value.ref.index] = mark.sharding(tensor.dim())  # type: ignore[union-attr]
-    return found
+        if type(leaf) is Leaf:
+            yield leaf.value, mark.sharding(tensor.dim())

@@ -269,6 +269,8 @@ def place(value: Value, sharding: Sharding | None = None) -> None:
     """Give a value that the host has its array: all of it, or parts, on each device."""
     known = value.ref
     if type(known) is Held:
+        if known.is_upload and sharding is None:
+            sharding = spmd.mark_of(value)
         host = known.host.detach().to(stored(known.host.dtype))
         value.array = _upload(trace_of(value), host, sharding)
         value.ref = None

@@ -126,28 +126,56 @@ def local_numbers() -> list[int]:
 
 def parts(tensor: torch.Tensor) -> dict[int, torch.Tensor]:
     """The part of a tensor on each device of this process, padding included, on the CPU."""
-    on, value = spmd.where(), value_of(tensor)
-    assert on is not None
+    return {number: pjrt.download(each) for number, each in _parts(tensor).items()}
+
+
+def part(tensor: torch.Tensor, number: int) -> torch.Tensor:
+    """The part of a tensor on one device of this process, padding included, on the CPU."""
+    return pjrt.download(_parts(tensor)[number])
+
+
+def _parts(tensor: torch.Tensor) -> dict[int, Any]:
+    value = value_of(tensor)
     if type(value.ref) is Held:
         sync.place(value)
     array = sync.materialize(value)
-    numbers = local_numbers()
-    return {n: pjrt.download(p) for n, p in zip(numbers, pjrt.parts(array), strict=True)}
+    return dict(zip(local_numbers(), pjrt.parts(array), strict=True))
 
 
 def replace_parts(tensor: torch.Tensor, given: dict[int, torch.Tensor]) -> None:
-    """Give the devices of this process other parts of a tensor that is split.
+    """Give the devices of this process other parts of a tensor that is split, with padding or not.
 
     Raises:
         RuntimeError: one has none, or of another shape.
     """
     value, sharding = value_of(tensor), split_of(tensor)
     assert sharding is not None
-    shape = sharding.part(value.meta.shape)
-    wrong = [n for n in local_numbers() if n not in given or tuple(given[n].shape) != shape]
+    shape, places = sharding.part(value.meta.shape), sharding.places(value.meta.shape)
+    whole, wrong = {}, []
+    for number in local_numbers():
+        own = tuple(index.stop - index.start for index in places[number][0])
+        found = given.get(number)
+        if found is None and 0 in own:  # all of it is padding
+            found = torch.zeros(shape, dtype=value.meta.dtype, device="cpu")
+        if found is None or tuple(found.shape) not in (shape, own):
+            wrong.append(number)
+        else:
+            whole[number] = _padded(found, shape)
     if wrong:
         raise RuntimeError(f"Each device has a shard of shape {shape}; not so devices {wrong}")
-    value.array = _joined(given, value.meta.shape, sharding)
+    leaf = leaf_of(tensor)
+    assert leaf is not None
+    leaf.value = Value(value.meta, value.home, array=_joined(whole, value.meta.shape, sharding))
+    torch_private.commit(tensor)  # a parameter follows what state_dict() gave of it
+    torch_private.sync(tensor)
+
+
+def _padded(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    if tuple(part.shape) == shape:
+        return part
+    made = torch.zeros(shape, dtype=part.dtype, device="cpu")
+    made[tuple(slice(size) for size in part.shape)] = part
+    return made
 
 
 def of_parts(

@@ -33,7 +33,6 @@ _ROOTS = {
     # Removed from PyTorch; scripts of 2019 use it.
     "torch._six": _HERE / "namespace" / "stubs" / "torch_six",
 }
-_CHECKPOINT = "torch_xla.experimental.distributed_checkpoint"
 # Module names that stand for another module, as other versions of torch_xla had them.
 _ALIASES = {
     "_XLAC": "torch_xla._XLAC",
@@ -46,9 +45,6 @@ _ALIASES = {
     "torch_xla.amp.syncfree.sgd": "torch_xla.amp.syncfree",
     "torch_xla.core.xla_op_registry": "torch_xla._absent",
     "torch_xla.debug.metrics": "xla_dynamo.compat.reporting.metrics_report",
-    "torch_xla.experimental.distributed_checkpoint.manager": _CHECKPOINT,
-    "torch_xla.experimental.distributed_checkpoint.planners": _CHECKPOINT,
-    "torch_xla.experimental.distributed_checkpoint.util": _CHECKPOINT,
     "torch_xla.debug.metrics_saver": "torch_xla.debug.graph_saver",
     "torch_xla.experimental.assume_pure": "torch_xla.experimental._hints",
     "torch_xla.experimental.eager": "torch_xla.experimental",

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 import xla_dynamo
 import xla_dynamo.compat
+from xla_dynamo.backend.runtime import partitions
 
 import torch_xla  # isort: skip
 import torch_xla.core.xla_model as xm  # isort: skip
@@ -26,6 +28,7 @@ from torch_xla import _XLAC  # isort: skip
 from torch_xla import runtime as xr  # isort: skip
 from torch_xla.distributed.fsdp import checkpoint_module  # isort: skip
 from torch_xla.distributed.fsdp.wrap import transformer_auto_wrap_policy  # isort: skip
+from torch_xla.experimental.distributed_checkpoint import CheckpointManager  # isort: skip
 from torch_xla.experimental.spmd_fully_sharded_data_parallel import (  # isort: skip
     SpmdFullyShardedDataParallel,
 )
@@ -227,6 +230,77 @@ def marks() -> None:
     assert torch.equal(torch.rand(8, 4, device="xla").cpu(), drawn)
 
 
+def _model_and_optimizer() -> dict[str, Any]:
+    """A model that is split over all devices, after a step."""
+    count = xr.global_runtime_device_count()
+    mesh = xs.Mesh(np.arange(count), (2, count // 2), ("data", "model"))
+    torch.manual_seed(count)
+    model = nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3)).to("xla")
+    xs.mark_sharding(model[0].weight, mesh, (("data", "model"), None))  # 10 rows
+    xs.mark_sharding(model[2].weight, mesh, (None, "data"))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(4, 6).to("xla")).square().sum().backward()
+    optimizer.step()
+    xm.mark_step()
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "seen": [count]}
+
+
+def _nothing_whole() -> None:
+    """From here on, nobody brings together the parts of a tensor that is split."""
+    original = partitions.whole
+
+    def whole(array: Any, shape: Any) -> Any:
+        sharding = partitions.sharding_of(array)
+        assert sharding is not None
+        assert sharding.is_replicated, f"{shape} is gathered"
+        return original(array, shape)
+
+    partitions.whole = whole
+
+
+def saves(folder: str) -> None:
+    xr.use_spmd()
+    state = _model_and_optimizer()
+    torch.save(xm._maybe_convert_to_cpu(state), f"{folder}/whole.pt")
+    _nothing_whole()
+    manager = CheckpointManager(f"{folder}/steps", 2, max_to_keep=2, chkpt_on_preemption=False)
+    print([manager.save(step, state) for step in range(4)])
+    assert manager.save_async(4, state)
+    manager.join()
+    print(manager.all_steps())
+
+
+def loads(folder: str) -> None:
+    xr.use_spmd()
+    state = _model_and_optimizer()
+    specs = _specs(state)
+    expected = torch.load(f"{folder}/whole.pt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitions, "whole", partitions.whole)
+        _nothing_whole()
+        manager = CheckpointManager(f"{folder}/steps", 2, chkpt_on_preemption=False)
+        manager.restore(4, state)
+    assert state["seen"] == expected["seen"]
+    for ours, theirs in zip(_tensors(state), _tensors(expected), strict=True):
+        assert torch.equal(ours.cpu(), theirs)
+    assert specs == _specs(state)
+    # A state_dict of the CPU, too, leaves a parameter as it is marked.
+    weight = state["model"]["0.weight"]
+    weight.copy_(torch.zeros(10, 6))
+    xm.mark_step()
+    assert weight.sum().item() == 0
+    print(len(specs), "tensors;", specs[0])
+
+
+def _specs(state: Any) -> list[str]:
+    specs = [_XLAC._get_xla_sharding_spec(t) for t in _tensors(state)]
+    return [spec.replace("{replicated}", "") for spec in specs]  # what is not used yet has none
+
+
+def _tensors(state: Any) -> list[torch.Tensor]:
+    return [t for t in torch.utils._pytree.tree_leaves(state) if isinstance(t, torch.Tensor)]
+
+
 def loads_and_compiles() -> None:
     xr.use_spmd()
     mesh = grid()
@@ -259,4 +333,4 @@ def loads_and_compiles() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    globals()[sys.argv[1]](*sys.argv[2:])

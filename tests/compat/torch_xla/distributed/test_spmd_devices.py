@@ -11,8 +11,8 @@ from tests.programs import run
 PROGRAMS = str(Path(__file__).with_name("spmd_programs.py"))
 
 
-def program(name: str, devices: int = 4) -> str:
-    return run(PROGRAMS, name, CPU_NUM_DEVICES=str(devices))
+def program(name: str, *arguments: str, devices: int = 4) -> str:
+    return run(PROGRAMS, name, *arguments, CPU_NUM_DEVICES=str(devices))
 
 
 def test_training_over_data_and_model() -> None:
@@ -29,7 +29,7 @@ def test_training_over_data_and_model() -> None:
 
 @pytest.mark.slow
 def test_training_over_eight_devices() -> None:
-    assert program("trains_as_on_one_device", 8).startswith("2 programs for 5 steps\n")
+    assert program("trains_as_on_one_device", devices=8).startswith("2 programs for 5 steps\n")
 
 
 def test_fully_sharded_training() -> None:
@@ -46,6 +46,12 @@ def test_marks() -> None:
     assert "Number of device IDs (2) must match the global number of devices (4)" in printed
     rows = "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"
     assert f"['{{devices=[2,2]0,1,2,3}}', '{{devices=[2,2]0,1,2,3}}', '{rows}']" in printed
+
+
+def test_a_checkpoint_is_loaded_on_other_devices(tmp_path: Path) -> None:
+    """No tensor that is split is brought together, when it is saved or loaded."""
+    assert program("saves", str(tmp_path)).splitlines() == ["[True, False, True, False]", "[2, 4]"]
+    assert program("loads", str(tmp_path), devices=2).startswith("16 tensors; {devices=[2,1]0,1}")
 
 
 def test_loaders_and_compiled_functions() -> None:
