@@ -92,7 +92,7 @@ ORDERS = {
         ("passes",),
         ("pipeline",),
         ("capture", "executable"),
-        ("__init__", "tpu_cost"),
+        ("__init__", "tpu_cost", "jax_functions"),
     ],
 }
 

@@ -32,10 +32,15 @@ from .errors import XlaDynamoError as XlaDynamoError
 
 if typing.TYPE_CHECKING:
     from .backend import xla as xla
+    from .backend.jax_functions import jax_function as jax_function
 
 
 def __getattr__(name: str) -> object:
-    """`xla`, the backend: it is looked up when it is used, which loads Dynamo."""
+    """`xla`, the backend, and `jax_function`: looked up when they are used, for what they load."""
+    if name == "jax_function":
+        from .backend import jax_functions
+
+        return jax_functions.jax_function
     if name != "xla":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import backend

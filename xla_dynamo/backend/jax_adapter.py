@@ -30,12 +30,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax, version
 from jax._src import logging_config
 from jax._src.lib import _jax, utils, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.scipy import special
 
 VERSION = version.__version_info__
+_WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 # Older versions end the process where they meet a flag that they do not know.
 COLLECTIVE_TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds" if VERSION >= (0, 8, 3) else ""
 SHARES_CONTEXTS = VERSION >= (0, 8)  # an MLIR context can serve for more than one program
@@ -154,6 +156,11 @@ def _variable(name: str, value: str, needed: bool) -> Iterator[None]:
 def narrow() -> AbstractContextManager[None]:
     """Within `apart`: no 64-bit types, as Pallas's kernels for TPUs need it."""
     return _enable_x64(False)
+
+
+def is_wide(dtype: Any) -> bool:
+    """Whether JAX by default has a narrower type in place of `dtype`."""
+    return np.dtype(dtype) in _WIDE
 
 
 def _enable_x64(enabled: bool) -> AbstractContextManager[None]:

@@ -10,6 +10,7 @@ from . import attention as attention
 from . import barriers as barriers
 from . import collectives as collectives
 from . import fused as fused
+from . import jax_calls as jax_calls
 from . import packed as packed
 from . import padded as padded
 from . import recurrent as recurrent

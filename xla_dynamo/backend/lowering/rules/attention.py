@@ -123,9 +123,43 @@ def flash_attention_backward(
 ) -> tuple[Array, Array, Array]:
     _refuse_dropout(dropout_p)
     total = dtypes.accumulation(query.dtype)
-    query, of_query, of_scores = _scaled(query, scale)
-    scores = _masked(_rows_by_features(query, key) * of_scores, attn_mask, is_causal)
+    scaled, _, of_scores = _scaled(query, scale)
+    scores = _masked(_rows_by_features(scaled, key) * of_scores, attn_mask, is_causal)
     weights = jnp.exp(scores - logsumexp[..., None].astype(total))
+    return _gradients(grad_out, query, key, value, out, weights, scale)
+
+
+def backward_anew(
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    is_causal: bool,
+    attn_mask: Array | None,
+    scale: float | None,
+) -> tuple[Array, Array, Array]:
+    """The gradients without the log-sum-exp: weights are computed by what forward computes them by.
+
+    In a program that holds both, XLA computes them once, and does not need the log-sum-exp.
+    """
+    _, weights, total, _ = _attended(query, key, value, attn_mask, is_causal, scale)
+    divisor = total if attn_mask is None else total + _LEAST
+    weights = (weights / divisor).reshape(*query.shape[:-1], key.shape[-2])
+    return _gradients(grad_out, query, key, value, out, weights, scale)
+
+
+def _gradients(
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    weights: Array,
+    scale: float | None,
+) -> tuple[Array, Array, Array]:
+    total = dtypes.accumulation(query.dtype)
+    query, of_query, of_scores = _scaled(query, scale)
     along = jnp.sum(grad_out.astype(total) * out.astype(total), -1, keepdims=True)
     grad_weights = _rows_by_features(grad_out, value)
     grad_scores = weights * (grad_weights - along) * of_scores

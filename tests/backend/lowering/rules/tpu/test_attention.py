@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.backend.graphs import traced
-from tests.like_eager.rules import to_jax, to_torch
+from tests.like_eager.rules import run, to_jax, to_torch
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering.bodies import Body, body_of
 from xla_dynamo.backend.lowering.registry import Target, lowering_for
@@ -139,3 +139,17 @@ def test_programs_hold_the_kernels(op: Any) -> None:
         body = body_of(node, Target("tpu", attention=chosen))
         assert isinstance(body, Body)
         assert body.text.count("tpu_custom_call") == count
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_short_attention_computes_its_weights_anew(dtype: torch.dtype, masked: bool) -> None:
+    q, grad = torch.randn(2, 1, 4, 5, 8).to(dtype)
+    k, v = torch.randn(2, 1, 2, 6, 8).to(dtype)
+    mask = random_mask(1, 1, 5, 6) if masked else None
+    out, lse = run(FORWARD, q, k, v, 0.0, not masked, attn_mask=mask)
+    args = (grad, q, k, v, out.to(dtype), lse, 0.0, not masked)
+    want = run(BACKWARD, *args, attn_mask=mask)
+    with lowering_for(Target("tpu")):
+        got = run(BACKWARD, *args[:5], torch.full_like(lse, math.nan), *args[6:], attn_mask=mask)
+    torch.testing.assert_close(got, want)

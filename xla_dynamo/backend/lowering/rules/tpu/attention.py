@@ -60,9 +60,10 @@ def flash_attention_backward(
 ) -> tuple[Array, Array, Array]:
     call = _call(query, key, value, dropout_p, is_causal, attn_mask, scale)
     operands = grad_out, query, key, value, out, logsumexp
+    if call is None and dropout_p:
+        return attention.flash_attention_backward.plain(*operands, dropout_p, is_causal)
     if call is None:
-        how: dict[str, Any] = {"attn_mask": attn_mask, "scale": scale}
-        return attention.flash_attention_backward.plain(*operands, dropout_p, is_causal, **how)
+        return attention.backward_anew(*operands[:-1], is_causal, attn_mask, scale)
     with jax_adapter.narrow():
         return kernels.backward(call, *operands, _mask(attn_mask, call))
 
