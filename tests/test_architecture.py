@@ -315,7 +315,6 @@ UNBOUNDED = {
     "backend.runtime.pjrt.device": "one for each device",
     "backend.jax_adapter._cpu_client": "two",
     "backend.runtime.resident.RESIDENCIES": "filled at import: one for each kind of device",
-    "backend.runtime.topology.topology_device": "one for each kind of TPU that the user names",
     "compat.device.autocast._libraries": "filled at install",
     "compat.device.openxla._undo": "filled at install",
     "compat.device.register._alive": "filled at install",

@@ -297,10 +297,13 @@ def portable_artifact(module: Any, version: str) -> bytes:
     return _jax.mlir.serialize_portable_artifact(data.getvalue(), version)
 
 
-def compile_only(module: Any, on: Device) -> Any:
-    """Compile for a device of a topology: the unloaded executable, for analysis only."""
+def compile_only(module: Any, on: Where) -> Any:
+    """Compile for devices of a topology: the unloaded executable, for analysis only."""
+    devices = _devices(on)
     with module.context:
-        return on.client.compile(computation(module), _jax.DeviceList((on,)), _options(on, {}))
+        return devices[0].client.compile(
+            computation(module), _jax.DeviceList(devices), _options(on, {})
+        )
 
 
 def deserialize(

@@ -65,9 +65,18 @@ def analyze(cost: Mapping[str, float], memory: Any) -> Analysis:
     )
 
 
-@functools.cache
 def topology_device(name: str) -> pjrt.Device:
     """One compile-only device of a TPU topology such as "v5e:2x2" or "v6e:2x2".
+
+    Raises:
+        DeviceUnavailable: libtpu is not installed or does not know the topology.
+    """
+    return topology_devices(name)[0]
+
+
+@functools.lru_cache(maxsize=16)
+def topology_devices(name: str) -> tuple[pjrt.Device, ...]:
+    """The compile-only devices of a TPU topology.
 
     Raises:
         DeviceUnavailable: libtpu is not installed or does not know the topology.
@@ -80,7 +89,7 @@ def topology_device(name: str) -> pjrt.Device:
         raise DeviceUnavailable(
             f"no TPU topology {name!r}: {error}. Install libtpu (pip install 'xla_dynamo[tpu]')."
         ) from error
-    return description.devices[0]
+    return tuple(description.devices)
 
 
 def compile(module: Any, name: str) -> tuple[Analysis, str]:
