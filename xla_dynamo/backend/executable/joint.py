@@ -18,7 +18,55 @@ from xla_dynamo.config import config
 Run = Callable[..., Sequence[Any]]
 
 
-class JointProgram:
+class Agreed:
+    """A program that all processes of a job launch together, each its part.
+
+    name: equal in all processes whose programs go together. compile: gives what runs it.
+
+    Raises:
+        ReplicaError: another process is at another program, or does not come.
+    """
+
+    def __init__(self, joint: job.Job, name: str, compile: Callable[[], Run]) -> None:
+        self._job = joint
+        self._name = name
+        # Before the compile: who differs hears of it at once. It counts as the first launch.
+        joint.announce(name, known=False)
+        if config().cache_dir is not None:
+            joint.wait_for_first()
+        self.run = compile()
+        joint.compiled()
+        self._launched = False
+
+    @property
+    def aliases(self) -> int:
+        """See `pjrt.Executable`."""
+        return getattr(self.run, "aliases", 0)
+
+    def __call__(self, *arrays: Any) -> Sequence[Any]:
+        """Launch; returns before the devices are done.
+
+        Raises:
+            ReplicaError: a collective failed.
+        """
+        try:
+            return self._again(arrays) if self._launched else self._first(arrays)
+        except (ValueError, RuntimeError) as error:  # XLA's own, which name no rank
+            self._job.explain(error)
+
+    def _again(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        self._job.announce(self._name, known=True)
+        return self.run(*arrays)
+
+    def _first(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        self._launched = True
+        with gloo_output.withheld():
+            results = self.run(*arrays)
+            pjrt.wait(results)
+            return results
+
+
+class JointProgram(Agreed):
     """Arrays of this process's replica in, and out; the other processes run the same collectives.
 
     lines: the collectives of the program, in order, as text that is equal in all processes.
@@ -31,23 +79,10 @@ class JointProgram:
     def __init__(
         self, joint: job.Job, lines: Sequence[str], compile: Callable[[tuple[Any, ...]], Run]
     ) -> None:
-        self._job = joint
         self._devices = joint.devices()
         shown = "; ".join(lines)
-        digest = hashlib.sha256(shown.encode()).hexdigest()[:8]
-        self._name = f"{len(lines)} collectives ({textwrap.shorten(shown, 200)}, {digest})"
-        # Before the compile: who differs hears of it at once. It counts as the first launch.
-        joint.announce(self._name, known=False)
-        if config().cache_dir is not None:
-            joint.wait_for_first()
-        self.run = compile(self._devices)
-        joint.compiled()
-        self._launched = False
-
-    @property
-    def aliases(self) -> int:
-        """See `pjrt.Executable`."""
-        return getattr(self.run, "aliases", 0)
+        name = f"{len(lines)} collectives ({textwrap.shorten(shown, 200)}, {_digest(shown)})"
+        super().__init__(joint, name, lambda: compile(self._devices))
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Launch; returns before the device is done.
@@ -56,22 +91,25 @@ class JointProgram:
             ReplicaError: a collective failed.
         """
         stacks = [pjrt.stack([array], self._devices) for array in arrays]
-        try:
-            results = self._again(stacks) if self._launched else self._first(stacks)
-        except (ValueError, RuntimeError) as error:  # XLA's own, which name no rank
-            self._job.explain(error)
-        return [pjrt.parts(stack)[0] for stack in results]
+        return [pjrt.parts(stack)[0] for stack in super().__call__(*stacks)]
 
-    def _again(self, stacks: list[Any]) -> Sequence[Any]:
-        self._job.announce(self._name, known=True)
-        return self.run(*stacks)
 
-    def _first(self, stacks: list[Any]) -> Sequence[Any]:
-        self._launched = True
-        with gloo_output.withheld():
-            results = self.run(*stacks)
-            pjrt.wait(results)
-            return results
+def together(text: str, compile: Callable[[], Run]) -> Run:
+    """What `compile` gives for a partitioned program; in a job, all processes agree on it.
+
+    text: the program, as it is in every process.
+
+    Raises:
+        ReplicaError: another process is at another program, or does not come.
+    """
+    joint = job.current()
+    if joint is None:
+        return compile()
+    return Agreed(joint, f"a partitioned program ({len(text)}, {_digest(text)})", compile)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def collectives_of(graph: Graph) -> list[str]:

@@ -24,6 +24,8 @@ from xla_dynamo.backend.runtime.shardings import Sharding
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.errors import UnsupportedOp
 
+from . import joint
+
 aten = torch.ops.aten
 
 
@@ -136,5 +138,7 @@ class ByShardings:
             graph = fx.copy(self._graph)
             on = with_results(graph, Partitions(self._on.devices, key), {})
             pad(graph, on)
-            run = self._programs[key] = self._compile(graph, on)
+            text = f"{graph} {attributes(on)}"
+            run = joint.together(text, lambda: self._compile(graph, on))
+            self._programs[key] = run
         return run(*arrays)

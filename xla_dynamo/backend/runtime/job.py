@@ -205,12 +205,12 @@ class Service:
 _job: Job | None = None
 
 
-def start(address: str, rank: int, count: int, patience: int) -> Job:
-    """Make this process part of a job, before it uses a device."""
+def start(address: str, rank: int, count: int, patience: int, devices: int = 1) -> Job:
+    """Make this process part of a job, with `devices` of its own, before it uses one."""
     global _job
     assert _job is None
     _job = Job(address, rank, count, patience)
-    _job.connect()
+    _job.connect(devices)
     return _job
 
 

@@ -123,8 +123,8 @@ def whole(array: Array, shape: Sequence[int]) -> np.ndarray:
     of_tile = {_bounds(places[number][0]): part for number, part in parts.items()}
     if len(of_tile) < len({_bounds(index) for index, _ in places}):
         raise NotAvailable(
-            "parts of this tensor are on devices of other processes. Let the program replicate it "
-            "(mark it with None for each dimension) before it is read."
+            "parts of this tensor are on devices of other processes: read its local_shards, or, in "
+            "all processes, call xs.annotate_custom_sharding(t, mesh, (None,) * t.dim()) before"
         )
     result = np.empty(tuple(shape), array.dtype)
     for index, _ in places:

@@ -17,6 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.execution import processes
 from xla_dynamo.compat.recording import devices, replicas
+from xla_dynamo.compat.values import environment
 from xla_dynamo.config import config
 from xla_dynamo.errors import NotAvailable
 from xla_dynamo.lazily import lazily
@@ -46,7 +47,11 @@ def _join() -> None:
         ReplicaError: not all processes came.
     """
     count = int(os.environ.get("WORLD_SIZE") or 1)
-    if count == 1 or replicas.is_joined() or not all(name in os.environ for name in _VARIABLES):
+    if (
+        count == 1
+        or job.current() is not None
+        or not all(name in os.environ for name in _VARIABLES)
+    ):
         return
     if default_platform() != "cpu":
         raise NotAvailable(
@@ -60,8 +65,12 @@ def _join() -> None:
         service = job.Service(count, config().patience, _own_address())
         store.set(_ADDRESS, service.address)
     address = store.get(_ADDRESS).decode()
-    joint = job.start(address, rank, count, config().patience)
-    replicas.join_process(replicas.Member(processes.Processes(joint), rank))
+    if environment.in_spmd():  # each has its devices of one program
+        own = int(os.environ.get("CPU_NUM_DEVICES") or 1)
+        joint = job.start(address, rank, count, config().patience, own)
+    else:
+        joint = job.start(address, rank, count, config().patience)
+        replicas.join_process(replicas.Member(processes.Processes(joint), rank))
     _end_together(joint, service, store)
 
 

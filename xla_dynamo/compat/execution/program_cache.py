@@ -7,6 +7,7 @@ executables weakly: the latest are kept.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,12 @@ from xla_dynamo.lazily import lazily
 from . import spmd
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.executable import device_launch
+    from xla_dynamo.backend.executable import device_launch, joint
     from xla_dynamo.backend.runtime import pjrt
     from xla_dynamo.compat.execution import recompile_reason, trace_to_fx
 else:
     device_launch = lazily("xla_dynamo.backend.executable.device_launch", globals())
+    joint = lazily("xla_dynamo.backend.executable.joint", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
     recompile_reason = lazily(f"{__package__}.recompile_reason", globals())
     trace_to_fx = lazily(f"{__package__}.trace_to_fx", globals())
@@ -102,9 +104,15 @@ def compile_trace(
             error_origin.number(builder.graph.nodes)
             request = recompile_reason.request(trace, (live, dead))
             with metrics.timed(metrics.of_trace("CompileTime")), functionalization.outermost():
-                compiled = device_launch.compile_arrays(
-                    builder.graph, request, device, donated, metrics.count_fallback
+                compile = functools.partial(
+                    device_launch.compile_arrays,
+                    builder.graph,
+                    request,
+                    device,
+                    donated,
+                    metrics.count_fallback,
                 )
+                compiled = spmd.together(key, device, compile)
             run = _runs[key] = _boxed(compiled)
         watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
         program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
@@ -146,6 +154,6 @@ def structure(of: Graph) -> Hashable:
 
 
 def _boxed(run: Callable[..., Sequence[Any]]) -> Run:
-    if isinstance(run, pjrt.Executable):
+    if isinstance(run, pjrt.Executable | joint.Agreed):
         return lambda arrays: run(*arrays)
     return run

@@ -7,10 +7,10 @@ arguments have; tensors that were marked, and parameters that it updates, keep t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xla_dynamo.compat.recording import devices
+from xla_dynamo.compat.recording import devices, replicas
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import environment, torch_private
 from xla_dynamo.compat.values.marks import marks
@@ -18,9 +18,13 @@ from xla_dynamo.compat.values.values import Leaf, Ref, Value
 from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import partitions, pjrt
+    from xla_dynamo.backend.executable import joint, partitioned
+    from xla_dynamo.backend.runtime import job, partitions, pjrt
     from xla_dynamo.backend.runtime.shardings import Sharding
 else:
+    job = lazily("xla_dynamo.backend.runtime.job", globals())
+    joint = lazily("xla_dynamo.backend.executable.joint", globals())
+    partitioned = lazily("xla_dynamo.backend.executable.partitioned", globals())
     partitions = lazily("xla_dynamo.backend.runtime.partitions", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
 
@@ -39,6 +43,7 @@ def begin() -> None:
     if _on is None and len(everywhere) > 1:
         devices.merge()
         devices.set_default(0)
+        replicas.leave_process()  # there is one program, and so one replica
         _on = partitions.Partitions(everywhere)
 
 
@@ -72,6 +77,21 @@ def of_program(
     marked = _marked(trace)
     results = tuple([marked.get(i) for i in live])
     return partitions.Partitions(_on.devices, (*given, *numbers), results)
+
+
+def together(key: Hashable, on: Any, compile: Callable[[], Any]) -> Any:
+    """What `compile` gives for a program that is looked up by `key`: see joint.together."""
+    if _on is None or not isinstance(on, partitions.Partitions):
+        return compile()
+    text = repr((key[1:], partitioned.attributes(on)))  # type: ignore[index]
+
+    def run() -> Callable[..., Any]:
+        made = compile()
+        if isinstance(made, pjrt.Executable):
+            return made
+        return lambda *arrays: made(list(arrays))
+
+    return joint.together(text, run) if job.current() is not None else compile()
 
 
 def _of(array: Any) -> Sharding:

@@ -79,9 +79,10 @@ def join_process(member: Member) -> None:
     _of_process = member
 
 
-def is_joined() -> bool:
-    """Whether this process is a replica."""
-    return _of_process is not None
+def leave_process() -> None:
+    """This process runs no replica any more."""
+    global _of_process
+    _of_process = None
 
 
 def current() -> Member | None:

@@ -82,16 +82,20 @@ local_ordinal = global_ordinal
 
 
 def process_count() -> int:
-    """1: the number of processes, and of processes on this host."""
+    """The number of processes whose devices a program in SPMD mode runs on; else 1."""
+    on = spmd.where()
+    return 1 if on is None else len({device.process_index for device in on.devices})
+
+
+def local_process_count() -> int:
+    """1: the number of processes on this host that have devices of this process's program."""
     return 1
 
 
-local_process_count = process_count
-
-
 def process_index() -> int:
-    """0: the index of this process, and of this host."""
-    return 0
+    """The index of this process among them, and of this host."""
+    on = spmd.where()
+    return 0 if on is None else on.devices[0].client.process_index()
 
 
 host_index = process_index

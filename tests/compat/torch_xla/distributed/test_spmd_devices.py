@@ -39,6 +39,19 @@ def test_fully_sharded_training() -> None:
     assert "collectives: ['all-gather', 'all-reduce'" in printed
 
 
+@pytest.mark.slow
+def test_devices_of_two_processes() -> None:
+    """One program over all; where processes record different ones, both end, and say so."""
+    arguments = ["--nproc-per-node=2", "--standalone", PROGRAMS, "in_processes"]
+    printed = run(
+        "-m", "torch.distributed.run", *arguments, fails=True, fresh=True, CPU_NUM_DEVICES="2"
+    )
+    assert printed.count("right so far") == 2
+    assert printed.count("parts of this tensor are on devices of other processes") == 2
+    assert "ReplicaError" in printed
+    assert "processes launch different programs" in printed
+
+
 def test_marks() -> None:
     printed = program("marks")
     assert "Existing annotation must be cleared first" in printed
