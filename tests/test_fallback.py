@@ -14,7 +14,7 @@ from torch import Tensor
 
 import xla_dynamo
 from tests.like_eager.compiled import assert_same, fallbacks
-from xla_dynamo.backend.executable import launch
+from xla_dynamo.backend.executable import compile as compiling
 from xla_dynamo.backend.lowering import bodies, registry
 from xla_dynamo.config import config
 
@@ -215,14 +215,14 @@ def test_a_rule_may_fail_where_eager_raises(broken_rule: None) -> None:
 
 @pytest.fixture
 def refused_by_torch_mlir(monkeypatch: pytest.MonkeyPatch) -> None:
-    lower_graph = launch.lower_graph
+    lower_graph = compiling.lower_graph
 
     def refuse(*args: Any, native: bool = True, **details: Any) -> Any:
         if native:
             raise xla_dynamo.CompileError("no such op in the dialect")
         return lower_graph(*args, native=native, **details)
 
-    monkeypatch.setattr(launch, "lower_graph", refuse)
+    monkeypatch.setattr(compiling, "lower_graph", refuse)
 
 
 def test_a_graph_that_torch_mlir_refuses_is_an_error_under_the_strict_switch(
@@ -238,7 +238,7 @@ def test_a_graph_that_torch_mlir_refuses_is_lowered_by_the_rules_for_users(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    _lenient(monkeypatch, launch)
+    _lenient(monkeypatch, compiling)
     assert_same(torch.compile(torch.erf, backend="xla")(torch.ones(2)), torch.ones(2).erf())
     assert "no such op in the dialect" in caplog.text
     assert "bug of xla_dynamo" in caplog.text

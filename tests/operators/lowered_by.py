@@ -11,7 +11,7 @@ from unittest import mock
 from torch.fx import Graph
 
 from xla_dynamo import counters
-from xla_dynamo.backend.executable import launch
+from xla_dynamo.backend.executable import compile as compiling
 from xla_dynamo.backend.lowering.bodies import has_rule, is_op, op_of
 from xla_dynamo.backend.lowering.native import is_native
 
@@ -39,13 +39,13 @@ class Ways:
 @contextlib.contextmanager
 def watch(ways: Ways) -> Iterator[None]:
     """Collect the ways of all graphs that are compiled, and of all fallbacks, in the block."""
-    lower = launch.lower
+    lower = compiling.lower
 
     def watched(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         ways.add(graph)
         return lower(graph, *args, **kwargs)
 
-    with mock.patch.object(launch, "lower", watched):
+    with mock.patch.object(compiling, "lower", watched):
         yield
     names = (name for name in counters() if name.startswith("fallback."))
     ways.cpu.update(name.removeprefix("fallback.").removeprefix("aten::") for name in names)

@@ -203,6 +203,11 @@ def _errors_only() -> Iterator[None]:
         logging_config._set_cpp_min_log_level(jax.config.jax_logging_level)  # pyright: ignore
 
 
+def settings() -> str:
+    """JAX's settings, of which some decide what rules are lowered to."""
+    return repr(sorted(jax.config.values.items(), key=lambda item: item[0]))
+
+
 def dlpack_importer(native: Callable[..., Any]) -> Callable[..., Any]:
     """jaxlib's function, as (capsule, device, stream, copy, DLPack device type)."""
     if VERSION >= (0, 10, 2):

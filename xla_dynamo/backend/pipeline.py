@@ -32,6 +32,7 @@ from .passes.joint.attention_backward import save_attention_weights
 from .passes.joint.dynamic_slice import keep_dynamic_slice
 from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
+from .passes.joint.merge_equal import merge_equal
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
 from .passes.joint.symbolic_indices import keep_symbolic_indices
 from .passes.lowering.casts_beside_views import view_narrow_tensors
@@ -65,6 +66,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         recompute_log_softmax,  # backward gets two numbers a row instead of the output
         save_attention_weights,  # backward gets the weights where memory allows
         functionalize_rng,  # random ops become functions of a key
+        merge_equal,
         save_mutated_inputs,
         save_compared,
     ),
@@ -111,6 +113,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
         keep_dynamic_slice: "reading a start is a barrier: it is a number when the slice is made",
         keep_symbolic_indices: "integers are numbers or inputs when they are recorded",
         functionalize_rng: _RECORDED,
+        merge_equal: _NO_PARTITION,
         save_mutated_inputs: _NO_PARTITION,
         save_compared: _NO_PARTITION,
         lift_constants: "a trace has no attributes: constants are inputs",
@@ -131,6 +134,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
     },
     WayIn.BRIDGE: {},
     WayIn.TPU_COST: {
+        merge_equal: _NO_PARTITION,
         save_mutated_inputs: _NO_PARTITION,
         save_compared: _NO_PARTITION,
         save_attention_weights: _NO_PARTITION,

@@ -13,8 +13,9 @@ import xla_dynamo
 from tests.backend.graphs import traced
 from xla_dynamo.backend import options
 from xla_dynamo.backend.executable import partitioned
+from xla_dynamo.backend.executable.compile import compile_executable
 from xla_dynamo.backend.executable.device_launch import compile_arrays
-from xla_dynamo.backend.executable.launch import Request, compile_executable
+from xla_dynamo.backend.executable.request import Request
 from xla_dynamo.backend.jax_adapter import cpu_client
 from xla_dynamo.backend.ops.sharding import MARK
 from xla_dynamo.backend.passes.contract import WayIn

@@ -123,7 +123,8 @@ def compile(
 
     def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         joint_pass(joint, kwargs["num_fwd_outputs"])
-        return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
+        with torch._functorch.config.patch(cse=False):  # passes/joint/merge_equal did
+            return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
     return aot_autograd(
         fw_compiler=stage("forward"),

@@ -33,7 +33,8 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import partition, segments
 from .bucketed import Bucketed
-from .launch import Request, compile_launch, warn_of_eager
+from .launch import compile_launch
+from .request import Request, warn_of_eager
 
 Run = Callable[[list[Any]], Sequence[Any]]
 

@@ -22,7 +22,8 @@ from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
 from . import partition, partitioned, segments
-from .launch import Request, compile_executable, warn_of_eager, without_host_kernels
+from .compile import compile_executable
+from .request import Request, warn_of_eager, without_host_kernels
 
 Run = Callable[[list[Any]], Sequence[Any]]
 aten = torch.ops.aten

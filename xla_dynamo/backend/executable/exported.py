@@ -24,7 +24,7 @@ from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.errors import UnsupportedOp
 
-from .launch import lower
+from .compile import lower
 
 
 def lower_exported(exported: ExportedProgram) -> Lowered:

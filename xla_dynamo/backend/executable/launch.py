@@ -6,67 +6,21 @@ A call looks up or aliases the input arrays, launches the executable, and wraps 
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo import interrupts
-from xla_dynamo.backend import metrics, pipeline
+from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import edit, fx
-from xla_dynamo.backend.lowering import dtypes as dtype_table
-from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
-from xla_dynamo.backend.lowering.source import first_location
-from xla_dynamo.backend.options import Options
-from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.backend.passes.padding.plan import Agreement
-from xla_dynamo.backend.runtime import buffers, cache, gpu_order, job, pjrt, resident
+from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
-from xla_dynamo.bookkeeping import optional
-from xla_dynamo.config import config
-from xla_dynamo.errors import CompileError
 
-from . import joint, output_plan, partitioned, precision_notice
-
-
-@dataclass(frozen=True)
-class Request:
-    """How a graph is compiled, and which of its arguments and outputs are special.
-
-    name, reason: for the compile record.
-    resident: argument positions whose tensors come again at every call.
-    visible: number of leading outputs that the user sees: they get the strides eager would give.
-    way_in: how the graph came here, which decides the passes that it gets.
-    no_output_aliasing: whether outputs must not share memory with each other.
-    capture: one object for graphs that are recompiled for the same reasons.
-    results: the names that backward knows its saved values by.
-    """
-
-    name: str
-    reason: str
-    resident: frozenset[int]
-    visible: int
-    options: Options
-    way_in: WayIn
-    no_output_aliasing: bool = False
-    capture: Agreement = field(default_factory=Agreement, compare=False)
-    results: tuple[str, ...] = ()
-
-    def context(self, platform: str | None = None) -> Context:
-        """What passes are told; default platform: the one that the options or the process name."""
-        platform = platform or self.options.platform or default_platform()
-        return Context(self.name, self.way_in, target_of(self.options, platform))
-
-
-def without_host_kernels(request: Request) -> Request:
-    """`request` for a program that XLA partitions: it cannot partition kernels of PyTorch's."""
-    return replace(request, options=replace(request.options, cpu_kernels="xla"))
+from . import joint, output_plan, partitioned
+from .compile import compile_executable
+from .request import Request, without_host_kernels
 
 
 def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequence[Any]]:
@@ -190,128 +144,3 @@ def _launch(
         return [output.result(arguments, tensors) for output in planned]
 
     return launch
-
-
-def warn_of_eager(request: Request, error: Exception) -> None:
-    """Warn that a whole graph runs on the CPU, because a compiler refused it."""
-    metrics.warn_once(
-        ("graph", str(error)),
-        f"{request.name} runs on the CPU in eager PyTorch: {error}",
-        metrics.FallbackWarning,
-    )
-
-
-@interrupts.deferred(once=True)
-def compile_executable(
-    graph: Graph,
-    request: Request,
-    device: pjrt.Where,
-    aliases: Mapping[int, int] = MappingProxyType({}),
-) -> pjrt.Executable:
-    """Lower and compile a graph whose results are distinct computed tensors (it is edited).
-
-    `aliases`: argument position -> position of the result that may take over its memory.
-    """
-    context = request.context(pjrt.platform(device))
-    keep_text = metrics.wants_stages()
-    start = time.perf_counter()
-    shardings = partitioned.attributes(device)
-    precision_notice.tell(graph, context)
-    lowered = lower(graph, context, keep_text=keep_text, aliases=aliases, shardings=shardings)
-    lowered_at = time.perf_counter()
-    executable, from_disk = _load_or_compile(graph, lowered, request, device)
-    executable.aliases = len(aliases)
-    seconds = lowered_at - start, time.perf_counter() - lowered_at
-    _record(graph, request, seconds, from_disk)
-    if keep_text:
-        _publish(graph, request, lowered, executable)
-    return executable
-
-
-@optional(None)
-def _record(graph: Graph, request: Request, seconds: tuple[float, float], from_disk: bool) -> None:
-    nodes = fx.calls(graph)
-    shapes = tuple(_describe(node.meta["val"]) for node in fx.placeholders(graph))
-    where = str(first_location(graph))
-    metrics.record_compile(
-        metrics.CompileRecord(
-            request.name, shapes, len(nodes), *seconds, from_disk, request.reason, where
-        )
-    )
-
-
-@optional(None)
-def _publish(graph: Graph, request: Request, lowered: Lowered, executable: pjrt.Executable) -> None:
-    texts = str(graph), lowered.torch_dialect, lowered.stablehlo, executable.optimized_hlo()
-    metrics.publish_stages(metrics.Stages(request.name, *texts))
-
-
-def lower(graph: Graph, context: Context, **details: Any) -> Lowered:
-    """Run the lowering stage and `lower_graph`; what torch-mlir refuses, JAX rules lower alone.
-
-    `graph` is edited.
-
-    Raises:
-        CompileError: torch-mlir refused the graph, and config().strict asks for an error.
-    """
-    pipeline.run(Stage.LOWERING, graph, context)
-    try:
-        return lower_graph(graph, context.target, **details)
-    except CompileError as error:
-        if config().strict:
-            raise
-        metrics.count("torch_mlir_refused")
-        metrics.compile_log.warning(
-            "torch-mlir refused a graph, which is lowered by JAX rules alone. This is a bug of "
-            "xla_dynamo: please report it with this message. %s",
-            error,
-        )
-        return lower_graph(graph, context.target, native=False, **details)
-
-
-def _load_or_compile(
-    graph: Graph, lowered: Lowered, request: Request, device: pjrt.Where
-) -> tuple[pjrt.Executable, bool]:
-    inputs = [_signature(node) for node in fx.placeholders(graph)]
-    outputs = [_signature(node) for node in fx.results(graph)]
-    overrides = request.options.xla_overrides(pjrt.platform(device))
-    entry = _entry(lowered, request, device, overrides)
-    if entry is None:
-        return pjrt.compile(lowered.module, device, inputs, outputs, overrides), False
-    disk, key, data = entry
-    if data is not None:
-        try:
-            return pjrt.deserialize(data, device, inputs, outputs, overrides), True
-        except Exception as error:
-            metrics.compile_log.info("a cached executable does not load, compiling: %s", error)
-    executable = pjrt.compile(lowered.module, device, inputs, outputs, overrides)
-    try:
-        disk.put(key, executable.serialize())
-    except Exception as error:
-        # Not every platform and program can be serialised; the cache is only ever a saving.
-        metrics.compile_log.info("an executable is not cached on disk: %s", error)
-    return executable, False
-
-
-@optional(None)
-def _entry(
-    lowered: Lowered, request: Request, device: pjrt.Where, overrides: Mapping[str, Any]
-) -> tuple[cache.DiskCache, str, bytes | None] | None:
-    """The disk cache, the program's key in it, and what is stored there; None without a cache."""
-    folder = config().cache_dir if request.options.disk_cache else None
-    if folder is None:
-        return None
-    disk = cache.DiskCache(folder, config().cache_bytes)
-    key = cache.key_of(
-        [lowered.canonical(), pjrt.describe(device), repr(sorted(overrides.items()))]
-    )
-    return disk, key, disk.get(key)
-
-
-def _signature(node: Node) -> tuple[tuple[int, ...], np.dtype]:
-    value = node.meta["val"]
-    return tuple(value.shape), dtype_table.to_numpy(value.dtype)
-
-
-def _describe(value: torch.Tensor) -> str:
-    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"

@@ -18,6 +18,7 @@ import functools
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -131,6 +132,22 @@ def describe(of: Where) -> str:
     return told if len(devices) == 1 else f"{told}/{len(devices)} {parts}"
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where an executable is kept on disk, and what it was made of.
+
+    executable: its key there.
+    inputs, outputs: shapes and dtypes.
+    shapes, nodes: as in the record of its compile.
+    """
+
+    executable: str
+    inputs: Signature
+    outputs: Signature
+    shapes: tuple[str, ...]
+    nodes: int
+
+
 class Executable:
     """A compiled program: arrays in, arrays out, through jaxlib's C++ call path.
 
@@ -144,6 +161,7 @@ class Executable:
         self.device = self.devices[0]
         self.arguments, self.results = len(inputs), len(outputs)
         self.aliases = 0  # results that take over the memory of an argument
+        self.origin: Origin | None = None
         if isinstance(on, Partitions):
             split = partitions.chosen(loaded, on, [len(shape) for shape, _ in outputs])
             labels = [[partitions.label(s, on.devices) for s in of] for of in (on.inputs, split)]

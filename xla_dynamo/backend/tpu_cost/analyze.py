@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend import options, pipeline
 from xla_dynamo.backend.capture import aot
 from xla_dynamo.backend.decompositions.table import traced_decompositions
-from xla_dynamo.backend.executable.launch import lower
+from xla_dynamo.backend.executable.compile import lower
 from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.lower import Lowered

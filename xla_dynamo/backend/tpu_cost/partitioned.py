@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from xla_dynamo.backend import options
 from xla_dynamo.backend.capture import aot
 from xla_dynamo.backend.executable import partitioned
-from xla_dynamo.backend.executable.launch import lower
+from xla_dynamo.backend.executable.compile import lower
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.passes.contract import Context, WayIn, target_of
 from xla_dynamo.backend.runtime import pjrt, shardings, topology

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
@@ -27,21 +28,34 @@ from xla_dynamo.compat.values.trie import State
 from xla_dynamo.compat.values.values import Array
 from xla_dynamo.lazily import lazily
 
-from . import spmd
+from . import known_programs, spmd
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.executable import device_launch, joint
+    from xla_dynamo.backend.executable import device_launch, joint, known
     from xla_dynamo.backend.runtime import pjrt
     from xla_dynamo.compat.execution import recompile_reason, trace_to_fx
 else:
     device_launch = lazily("xla_dynamo.backend.executable.device_launch", globals())
     joint = lazily("xla_dynamo.backend.executable.joint", globals())
+    known = lazily("xla_dynamo.backend.executable.known", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
     recompile_reason = lazily(f"{__package__}.recompile_reason", globals())
     trace_to_fx = lazily(f"{__package__}.trace_to_fx", globals())
 
 
 Run = Callable[[list[Array]], Sequence[Array]]
+
+
+class Launch:
+    """An executable, of one device or of many processes, that takes its arrays in a list."""
+
+    __slots__ = ("__weakref__", "executable")
+
+    def __init__(self, executable: Any) -> None:
+        self.executable = executable
+
+    def __call__(self, arrays: list[Array]) -> Sequence[Array]:
+        return self.executable(*arrays)
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,19 @@ class Program:
     results: tuple[int, ...]
     watch: int = 0
 
+    def as_json(self) -> dict[str, Any]:
+        """All but the executable."""
+        scalars = [(np.dtype(dtype).name, numbers) for dtype, numbers in self.scalars]
+        names = ("inputs", "seeds", "results", "watch")
+        return {"scalars": scalars, **{name: getattr(self, name) for name in names}}
+
+    @classmethod
+    def from_json(cls, run: Run, told: dict[str, Any]) -> Program:
+        """The inverse of `as_json`."""
+        scalars = [(np.dtype(name).type, tuple(numbers)) for name, numbers in told["scalars"]]
+        inputs, seeds, results = (tuple(told[name]) for name in ("inputs", "seeds", "results"))
+        return cls(weakref.ref(run), inputs, tuple(scalars), seeds, results, told["watch"])
+
 
 # Executables that are kept, over all devices: those that were compiled, or found again, last. One
 # of XLA:CPU takes some 27 of the 65,530 memory maps that Linux allows a process.
@@ -85,43 +112,94 @@ def compile_trace(
     without: ops that are not run: no result depends on them.
     """
     with shape_inference.lock, interrupts.deferred(once=True):  # threads share fakes
-        builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
-        inputs, vectors, seeds = builder.close(live)
-        given = set(dead)
-        donated = frozenset(position for position, i in enumerate(inputs) if i in given)
-        options = repr(recompile_reason.compile_options())
-        # Ops on integers give floats of the default dtype, which no argument tells.
-        dtype = torch.get_default_dtype()
-        where: Any = device if isinstance(device, tuple) else trace.device
-        if device is spmd.where():
-            where = device = spmd.of_program(trace, inputs, len(vectors), len(seeds), live)
-        key = (where, dtype, donated, options, structure(builder.graph))
-        run, compiled = _runs.get(key), None
-        if run is not None:
-            _runs.move_to_end(key)
-            metrics.count("CachedCompile")
-        else:
-            error_origin.number(builder.graph.nodes)
-            request = recompile_reason.request(trace, (live, dead))
-            with metrics.timed(metrics.of_trace("CompileTime")), functionalization.outermost():
-                compile = functools.partial(
-                    device_launch.compile_arrays,
-                    builder.graph,
-                    request,
-                    device,
-                    donated,
-                    metrics.count_fallback,
-                )
-                compiled = spmd.together(key, device, compile)
-            run = _runs[key] = _boxed(compiled)
-        watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
-        program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
-        if compiled is not None:
-            metrics.compiled(getattr(compiled, "aliases", 0))
-            environment.warn_of_late()
-            for listener in on_compile:
-                listener(trace, program, compiled)
+        key = None
+        if not (without or isinstance(device, tuple) or device is spmd.where()):
+            options = recompile_reason.compile_options()
+            key = known_programs.key_of(trace, live, dead, options, device)
+        found = None if key is None else _known(trace, key, (live, dead), device)
+        if found is not None:
+            return found
+        program, run = _compiled(trace, live, dead, device, without)
+        if key is not None and isinstance(run, Launch):
+            known.remember(key, run.executable, program.as_json())
         return program, run
+
+
+def _compiled(
+    trace: Trace,
+    live: Sequence[int],
+    dead: Sequence[int],
+    device: pjrt.Where,
+    without: Collection[State],
+) -> tuple[Program, Run]:
+    """The program, by the structure of its graph."""
+    builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
+    inputs, vectors, seeds = builder.close(live)
+    given = set(dead)
+    donated = frozenset(position for position, i in enumerate(inputs) if i in given)
+    options = repr(recompile_reason.compile_options())
+    # Ops on integers give floats of the default dtype, which no argument tells.
+    dtype = torch.get_default_dtype()
+    where: Any = device if isinstance(device, tuple) else trace.device
+    if device is spmd.where():
+        where = device = spmd.of_program(trace, inputs, len(vectors), len(seeds), live)
+    key = (where, dtype, donated, options, structure(builder.graph))
+    run, compiled = _runs.get(key), None
+    if run is not None:
+        _runs.move_to_end(key)
+        metrics.count("CachedCompile")
+    else:
+        error_origin.number(builder.graph.nodes)
+        request = recompile_reason.request(trace, (live, dead))
+        with metrics.timed(metrics.of_trace("CompileTime")), functionalization.outermost():
+            compile = functools.partial(
+                device_launch.compile_arrays,
+                builder.graph,
+                request,
+                device,
+                donated,
+                metrics.count_fallback,
+            )
+            compiled = spmd.together(key, device, compile)
+        run = _runs[key] = _boxed(compiled)
+    watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
+    program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
+    if compiled is not None:
+        _tell(trace, program, compiled)
+    return program, run
+
+
+def _known(
+    trace: Trace, key: str, survivors: recompile_reason.Survivors, device: pjrt.Device
+) -> tuple[Program, Run] | None:
+    """The program that an earlier process left on disk, if it did."""
+    found = known.find(key)
+    if found is None:
+        return None
+    place = trace.device, found.executable
+    run, executable = _runs.get(place), None
+    if run is not None:
+        _runs.move_to_end(place)
+        metrics.count("CachedCompile")
+    else:
+        request = recompile_reason.request(trace, survivors)
+        location = str(trace.state.path()[0].location)
+        with metrics.timed(metrics.of_trace("CompileTime")):
+            executable = known.load(found, request, device, location)
+        if executable is None:
+            return None
+        run = _runs[place] = _boxed(executable)
+    program = Program.from_json(run, found.details)
+    if executable is not None:
+        _tell(trace, program, executable)
+    return program, run
+
+
+def _tell(trace: Trace, program: Program, compiled: Any) -> None:
+    metrics.compiled(getattr(compiled, "aliases", 0))
+    environment.warn_of_late()
+    for listener in on_compile:
+        listener(trace, program, compiled)
 
 
 def state_of(trace: Trace, live: Sequence[int], without: Collection[State], number: int) -> State:
@@ -154,6 +232,5 @@ def structure(of: Graph) -> Hashable:
 
 
 def _boxed(run: Callable[..., Sequence[Any]]) -> Run:
-    if isinstance(run, pjrt.Executable | joint.Agreed):
-        return lambda arrays: run(*arrays)
-    return run
+    takes_each = isinstance(run, pjrt.Executable | joint.Agreed)
+    return Launch(run) if takes_each else run

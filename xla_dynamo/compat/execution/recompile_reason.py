@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xla_dynamo.backend import metrics, options
-from xla_dynamo.backend.executable.launch import Request
+from xla_dynamo.backend.executable.request import Request
 from xla_dynamo.backend.passes.contract import WayIn
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.bounded import Bounded

@@ -25,13 +25,13 @@ from .ir import IrNode, ir_debug, nodes, print_dot, print_nodes, shape, shapes
 
 if TYPE_CHECKING:
     from xla_dynamo.backend import pipeline
-    from xla_dynamo.backend.executable import launch
+    from xla_dynamo.backend.executable import compile
     from xla_dynamo.backend.lowering.lower import Lowered
     from xla_dynamo.backend.runtime import pjrt
     from xla_dynamo.compat.execution import trace_to_fx
 else:
     pipeline = lazily("xla_dynamo.backend.pipeline", globals())
-    launch = lazily("xla_dynamo.backend.executable.launch", globals())
+    compile = lazily("xla_dynamo.backend.executable.compile", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
     trace_to_fx = lazily("xla_dynamo.compat.execution.trace_to_fx", globals())
 
@@ -176,4 +176,4 @@ def _lowered(trace: Trace, wanted: Sequence[int]) -> tuple[Lowered, str]:
     pipeline.run(Stage.JOINT, builder.graph, context)
     pipeline.run(Stage.STATIC, builder.graph, context)
     name = f"IrToHlo.{len(builder.graph.nodes)}"
-    return launch.lower(builder.graph, context), name
+    return compile.lower(builder.graph, context), name

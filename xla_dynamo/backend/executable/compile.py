@@ -1,0 +1,153 @@
+"""Lower a static FX graph and compile it, or load what the disk cache has of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Graph, Node
+
+from xla_dynamo import interrupts
+from xla_dynamo.backend import metrics, pipeline
+from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.lowering import dtypes as dtype_table
+from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
+from xla_dynamo.backend.lowering.source import first_location
+from xla_dynamo.backend.passes.contract import Context, Stage
+from xla_dynamo.backend.runtime import cache, pjrt
+from xla_dynamo.bookkeeping import optional
+from xla_dynamo.config import config
+from xla_dynamo.errors import CompileError
+
+from . import partitioned, precision_notice
+from .request import Request
+
+
+@interrupts.deferred(once=True)
+def compile_executable(
+    graph: Graph,
+    request: Request,
+    device: pjrt.Where,
+    aliases: Mapping[int, int] = MappingProxyType({}),
+) -> pjrt.Executable:
+    """Lower and compile a graph whose results are distinct computed tensors (it is edited).
+
+    `aliases`: argument position -> position of the result that may take over its memory.
+    """
+    context = request.context(pjrt.platform(device))
+    keep_text = metrics.wants_stages()
+    start = time.perf_counter()
+    shardings = partitioned.attributes(device)
+    precision_notice.tell(graph, context)
+    lowered = lower(graph, context, keep_text=keep_text, aliases=aliases, shardings=shardings)
+    lowered_at = time.perf_counter()
+    inputs = [_signature(node) for node in fx.placeholders(graph)]
+    outputs = [_signature(node) for node in fx.results(graph)]
+    executable, key, from_disk = _load_or_compile(lowered, request, device, inputs, outputs)
+    executable.aliases = len(aliases)
+    seconds = lowered_at - start, time.perf_counter() - lowered_at
+    record = _record(graph, request, seconds, from_disk)
+    if record is not None and key is not None:
+        executable.origin = pjrt.Origin(key, inputs, outputs, record.shapes, record.nodes)
+    if keep_text:
+        _publish(graph, request, lowered, executable)
+    return executable
+
+
+@optional(None)
+def _record(
+    graph: Graph, request: Request, seconds: tuple[float, float], from_disk: bool
+) -> metrics.CompileRecord:
+    nodes = fx.calls(graph)
+    shapes = tuple(_describe(node.meta["val"]) for node in fx.placeholders(graph))
+    where = str(first_location(graph))
+    record = metrics.CompileRecord(
+        request.name, shapes, len(nodes), *seconds, from_disk, request.reason, where
+    )
+    metrics.record_compile(record)
+    return record
+
+
+@optional(None)
+def _publish(graph: Graph, request: Request, lowered: Lowered, executable: pjrt.Executable) -> None:
+    texts = str(graph), lowered.torch_dialect, lowered.stablehlo, executable.optimized_hlo()
+    metrics.publish_stages(metrics.Stages(request.name, *texts))
+
+
+def lower(graph: Graph, context: Context, **details: Any) -> Lowered:
+    """Run the lowering stage and `lower_graph`; what torch-mlir refuses, JAX rules lower alone.
+
+    `graph` is edited.
+
+    Raises:
+        CompileError: torch-mlir refused the graph, and config().strict asks for an error.
+    """
+    pipeline.run(Stage.LOWERING, graph, context)
+    try:
+        return lower_graph(graph, context.target, **details)
+    except CompileError as error:
+        if config().strict:
+            raise
+        metrics.count("torch_mlir_refused")
+        metrics.compile_log.warning(
+            "torch-mlir refused a graph, which is lowered by JAX rules alone. This is a bug of "
+            "xla_dynamo: please report it with this message. %s",
+            error,
+        )
+        return lower_graph(graph, context.target, native=False, **details)
+
+
+def _load_or_compile(
+    lowered: Lowered,
+    request: Request,
+    device: pjrt.Where,
+    inputs: pjrt.Signature,
+    outputs: pjrt.Signature,
+) -> tuple[pjrt.Executable, str | None, bool]:
+    """The executable, its key on disk if it is there, and whether it comes from there."""
+    overrides = request.options.xla_overrides(pjrt.platform(device))
+    entry = _entry(lowered, request, device, overrides)
+    if entry is None:
+        return pjrt.compile(lowered.module, device, inputs, outputs, overrides), None, False
+    disk, key, data = entry
+    if data is not None:
+        try:
+            return pjrt.deserialize(data, device, inputs, outputs, overrides), key, True
+        except Exception as error:
+            metrics.compile_log.info("a cached executable does not load, compiling: %s", error)
+    executable = pjrt.compile(lowered.module, device, inputs, outputs, overrides)
+    try:
+        disk.put(key, executable.serialize())
+    except Exception as error:
+        # Not every platform and program can be serialised; the cache is only ever a saving.
+        metrics.compile_log.info("an executable is not cached on disk: %s", error)
+        return executable, None, False
+    return executable, key, False
+
+
+@optional(None)
+def _entry(
+    lowered: Lowered, request: Request, device: pjrt.Where, overrides: Mapping[str, Any]
+) -> tuple[cache.DiskCache, str, bytes | None] | None:
+    """The disk cache, the program's key in it, and what is stored there; None without a cache."""
+    folder = config().cache_dir if request.options.disk_cache else None
+    if folder is None:
+        return None
+    disk = cache.DiskCache(folder, config().cache_bytes)
+    key = cache.key_of(
+        [lowered.canonical(), pjrt.describe(device), repr(sorted(overrides.items()))]
+    )
+    return disk, key, disk.get(key)
+
+
+def _signature(node: Node) -> tuple[tuple[int, ...], np.dtype]:
+    value = node.meta["val"]
+    return tuple(value.shape), dtype_table.to_numpy(value.dtype)
+
+
+def _describe(value: torch.Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"

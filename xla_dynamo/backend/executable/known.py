@@ -1,0 +1,139 @@
+"""Executables that an earlier process left on disk, by a key that is known before lowering.
+
+`compile` keeps executables by their StableHLO. To have that, ops must be decomposed, rules traced
+and modules linked: most of a second process's first step. Here a second entry, under a key made of
+what the StableHLO is made from, leads to the executable. Nothing is unpickled: it is JSON.
+
+The key: the caller's text of its graph; options, platform, device and XLA's flags; the versions of
+torch, torch-mlir, jax and jaxlib; JAX's own settings; this package's files, by time and size. It
+leaves out what a program does to other packages: decompositions that it registers with PyTorch.
+Where rules of another package are registered, or stages are to be shown, there is no key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from xla_dynamo import versions
+from xla_dynamo.backend import jax_adapter, metrics
+from xla_dynamo.backend.lowering.registry import RULES
+from xla_dynamo.backend.options import Options
+from xla_dynamo.backend.passes.contract import target_of
+from xla_dynamo.backend.runtime import cache, pjrt
+from xla_dynamo.bookkeeping import optional
+from xla_dynamo.config import config
+
+from .request import Request
+
+_PACKAGE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Known:
+    """An executable on disk, and the details that the way in kept with it."""
+
+    executable: str
+    inputs: pjrt.Signature
+    outputs: pjrt.Signature
+    shapes: tuple[str, ...]
+    nodes: int
+    aliases: int
+    details: Any
+
+
+@optional(None)
+def key_of(parts: Sequence[str], options: Options, device: pjrt.Device) -> str | None:
+    """The key of a program; None where programs are not kept, or no key tells all of them apart.
+
+    parts: the text of the graph, and of all that decides how it is lowered beside the options.
+    """
+    kept = options.disk_cache and config().cache_dir is not None
+    if not kept or metrics.wants_stages() or _foreign_rules(len(RULES)):
+        return None
+    surroundings = (_code(), jax_adapter.settings(), str(torch.get_default_dtype()))
+    target = target_of(options, pjrt.platform(device))
+    of_program = (repr(options), repr(target), pjrt.describe(device))
+    return cache.key_of(["known", *parts, *of_program, *surroundings])
+
+
+@functools.lru_cache(maxsize=1)
+def _foreign_rules(count: int) -> bool:
+    """Whether another package has registered rules, which no key would tell apart."""
+    package = __name__.partition(".")[0]
+    return any(rule.__module__.partition(".")[0] != package for rule in RULES.values())
+
+
+@functools.cache
+def _code() -> str:
+    """What programs are lowered by: this package, and the packages under it."""
+    files = [(path, path.stat()) for path in sorted(_PACKAGE.rglob("*.py"))]
+    own = [(str(path.relative_to(_PACKAGE)), of.st_mtime_ns, of.st_size) for path, of in files]
+    return repr(([versions.installed(package) for package in versions.TESTED], own))
+
+
+@optional(None)
+def find(key: str) -> Known | None:
+    """What is known of a program, if anything is."""
+    entry = _disk().get(key)
+    if entry is None:
+        return None
+    told = json.loads(entry)
+    signatures = {name: _signature(told[name]) for name in ("inputs", "outputs")}
+    return Known(**{**told, **signatures, "shapes": tuple(told["shapes"])})
+
+
+@optional(None)
+def load(
+    known: Known, request: Request, device: pjrt.Device, location: str
+) -> pjrt.Executable | None:
+    """The executable, unless it is gone.
+
+    location: the user's line of the first op, for the record.
+    """
+    start = time.perf_counter()
+    data = _disk().get(known.executable)
+    if data is None:
+        return None
+    overrides = request.options.xla_overrides(pjrt.platform(device))
+    executable = pjrt.deserialize(data, device, known.inputs, known.outputs, overrides)
+    executable.aliases = known.aliases
+    seconds = 0.0, time.perf_counter() - start
+    name, reason = request.name, request.reason
+    metrics.record_compile(
+        metrics.CompileRecord(name, known.shapes, known.nodes, *seconds, True, reason, location)
+    )
+    return executable
+
+
+@optional(None)
+def remember(key: str, executable: pjrt.Executable, details: Any) -> None:
+    """Keep what leads from a key to an executable, if that is on disk; details: JSON."""
+    origin = executable.origin
+    if origin is not None:
+        told = {**dataclasses.asdict(origin), "aliases": executable.aliases, "details": details}
+        told["inputs"], told["outputs"] = map(_text, (origin.inputs, origin.outputs))
+        _disk().put(key, json.dumps(told).encode())
+
+
+def _disk() -> cache.DiskCache:
+    folder = config().cache_dir
+    assert folder is not None
+    return cache.DiskCache(folder, config().cache_bytes)
+
+
+def _text(signature: pjrt.Signature) -> list[Any]:
+    return [(list(shape), dtype.name) for shape, dtype in signature]
+
+
+def _signature(text: list[Any]) -> pjrt.Signature:
+    return [(tuple(shape), np.dtype(name)) for shape, name in text]

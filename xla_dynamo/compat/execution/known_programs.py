@@ -1,0 +1,90 @@
+"""Programs of earlier processes, found by the path of a trace: no graph is built of it.
+
+The text of a path names each op with its arguments, and the shapes, dtypes and strides of inputs
+and results; with the options and what backend/executable/known.py adds, that is all that a program
+is made from. A path has no text where an op is not one of PyTorch's or this package's own, or has
+an argument of another kind than numbers, dtypes and the like: a function, say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from xla_dynamo.bookkeeping import optional
+from xla_dynamo.compat.recording.trace import Trace
+from xla_dynamo.compat.values import storage
+from xla_dynamo.compat.values.trie import State, Token
+from xla_dynamo.compat.values.values import Meta, Ref
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.executable import known
+    from xla_dynamo.backend.options import Options
+    from xla_dynamo.backend.runtime import pjrt
+else:
+    known = lazily("xla_dynamo.backend.executable.known", globals())
+
+# Namespaces of ops that mean the same in every process of these versions.
+_OPS = frozenset({"aten", "prims", "xla_dynamo", "torchvision"})
+_PLAIN = (int, bool, str, torch.dtype, torch.layout, torch.memory_format)
+
+
+class _NoText(Exception):
+    """Something in a path has no text that says all of it."""
+
+
+@optional(None)
+def key_of(
+    trace: Trace,
+    live: Sequence[int],
+    dead: Sequence[int],
+    options: Options,
+    device: pjrt.Device,
+) -> str | None:
+    """The key on disk of the pending trace's program; None if it has none."""
+    if trace.state.collective:
+        return None
+    try:
+        path = "\n".join(map(_text_of, trace.state.path()))
+    except _NoText:
+        return None
+    inputs = [_meta(value.meta) for value in trace.inputs]
+    stored = repr(sorted(map(str, storage.overrides().items())))
+    parts = [path, repr(inputs), repr(tuple(live)), repr(tuple(dead)), stored]
+    return known.key_of(parts, options, device)
+
+
+def _text_of(state: State) -> str:
+    func = state.op.func
+    if getattr(func, "namespace", None) not in _OPS:
+        raise _NoText
+    arguments = " ".join(map(_text, state.key[1:]))
+    return f"{func} {state.positional} {state.scalars} {arguments} -> {_outputs(state.outputs)}"
+
+
+def _text(item: Any) -> str:
+    kind = type(item)
+    if kind is Ref:
+        return repr(item)
+    if kind is Token:
+        return f"<{item.number} {type(item.value).__name__} {item.value!r}>"
+    if kind is tuple:
+        return f"({','.join(map(_text, item))})"
+    if item is None or kind in _PLAIN:
+        return repr(item)
+    if kind is torch.device:
+        return item.type
+    raise _NoText
+
+
+def _outputs(outputs: Any) -> str:
+    if outputs is None or type(outputs) is Meta:
+        return "None" if outputs is None else _meta(outputs)
+    return f"[{', '.join(map(_outputs, outputs))}]"
+
+
+def _meta(of: Meta) -> str:
+    return f"{of.dtype}{tuple(of.shape)}{of.strides}"
