@@ -33,6 +33,7 @@ DIRECTIONS = ("forward", "backward")
 SAMPLES = {"forward": 3, "backward": 5}
 # The lazy door runs the same lowerings: fewer samples tell whether it reaches them.
 _LAZY_FORWARD, _LAZY = 6, 3
+_BUCKET = 2
 
 
 @dataclass(frozen=True, order=True)
@@ -89,6 +90,8 @@ def shard(all_cases: Sequence[Case], spec: str) -> list[Case]:
 def recorded_samples(case: Case, door: str) -> int | None:
     """How many samples of a case the record is made of; None: of all."""
     whole = case.dtype == "float32" and case.direction == "forward"
+    if door == "bucket":
+        return _BUCKET
     if door == "lazy":
         return _LAZY_FORWARD if whole else _LAZY
     return None if whole else SAMPLES[case.direction]

@@ -33,7 +33,7 @@ _SHORT: dict[str, str] = dict(
     )
 )
 
-_DOORS = {"compile": "torch.compile", "lazy": "lazy tensors"}
+_DOORS = {"compile": "torch.compile", "lazy": "lazy tensors", "bucket": "sizes of buckets"}
 _WAYS = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
 
 _INTRODUCTION = """# Operators
@@ -41,8 +41,10 @@ _INTRODUCTION = """# Operators
 Every operator of PyTorch's own test database (`torch.testing`'s OpInfo) and every dtype that it
 declares for the CPU, run on the CPU client and compared with eager PyTorch at
 `torch.testing.assert_close`'s default bounds; float64 gradients to 1e-7. It is run through two
-doors: `torch.compile(fullgraph=True, backend="xla")`, and tensors of the lazy device `xla:0`. This
-page is generated: `make operators` runs the sweep and rewrites it.
+doors: `torch.compile(fullgraph=True, backend="xla")`, and tensors of the lazy device `xla:0`; and
+for float32 through a third, `options={"bucket": ...}` (docs/shapes.md), with three elements of
+nan behind every dimension of every tensor: "declined" then means that a dimension gets exact sizes,
+with a warning. This page is generated: `make operators` runs the sweep and rewrites it.
 
 | mark | meaning |
 |---|---|
@@ -53,6 +55,7 @@ page is generated: `make operators` runs the sweep and rewrites it.
 | · | eager runs none of the samples here |
 | empty | PyTorch does not declare this dtype |
 | ✓ lazy: cpu | the doors differ: the first mark is of torch.compile, the second of lazy tensors |
+| bucket: exact | with sizes of buckets, a dimension goes back to exact sizes, with a warning |
 
 Where one mark stands alone, it is of torch.compile, and of lazy tensors too where they were run
 (the counts say for which dtypes).
@@ -132,8 +135,12 @@ def _table(rows: Mapping[str, Row], direction: str) -> str:
 
 def _mark(row: Row, wheres: Sequence[str], dtype: str) -> str:
     """Such as "✓", or "✓ lazy: cpu" where the doors `wheres` (the compiler's first) differ."""
-    first, second = (_MARKS[row.outcome(where, dtype)] for where in wheres)
-    return first if second in ("", first) else f"{first} lazy: {second}".strip()
+    first, *others = ((where.split()[0], row.outcome(where, dtype)) for where in wheres)
+    mark = _MARKS[first[1]]
+    for door, outcome in others:
+        other = "exact" if (door, outcome) == ("bucket", "declined") else _MARKS[outcome]
+        mark += f" {door}: {other}" if other not in ("", _MARKS[first[1]]) else ""
+    return mark.strip()
 
 
 def lowered_by(op: str, row: Row) -> str:

@@ -22,7 +22,7 @@ from xla_dynamo.errors import UnsupportedOp
 from . import accuracy, values
 from .alternatives import UNDEFINED, check, invariant
 from .cases import Case, operators, samples
-from .doors import Door, broken, compiled, traced
+from .doors import TRACED, Door, broken, traced
 from .lowered_by import Ways, watch
 from .randomness import assert_same_distribution
 from .values import Values
@@ -253,6 +253,10 @@ def _same_distribution(run: Run, sample: Any, opened: Any, function: Any) -> Non
 def _note_fallbacks(run: Run, caught: Sequence[warnings.WarningMessage]) -> None:
     texts = [str(w.message) for w in caught if issubclass(w.category, xla_dynamo.FallbackWarning)]
     short = [text.split(" It runs on the CPU")[0] for text in texts]
+    exact = [str(w.message) for w in caught if issubclass(w.category, xla_dynamo.BucketWarning)]
+    if exact:
+        places = sorted(set(map(_without_place, exact)))
+        run.fail("declined", "exact sizes: " + "; ".join(places))
     if short:
         run.fail("declined", "on the CPU: " + "; ".join(sorted(set(map(_without_line, short)))))
 
@@ -266,6 +270,12 @@ def _without_line(text: str) -> str:
     return text
 
 
+def _without_place(text: str) -> str:
+    """Drop the line and the dimensions, which are the sweep's, from a BucketWarning."""
+    op, _, reason = text.partition(" has no padded form: ")
+    return f"{op.split(' (at ')[0]}: {reason.split('. Compiled for')[0]}"
+
+
 def _refused(run: Run, pair: tuple[Any, Values | None], error: Exception) -> None:
     """A lone sample raised: whether that is a clear refusal, and whose."""
     run.tried += 1
@@ -275,7 +285,7 @@ def _refused(run: Run, pair: tuple[Any, Values | None], error: Exception) -> Non
     elif isinstance(error, exc.Unsupported):
         run.fail(*_graph_break(run, sample, want, error))
     else:
-        theirs = _raises(run, traced, sample) if run.door is compiled else None
+        theirs = _raises(run, TRACED[run.door], sample) if run.door in TRACED else None
         told = f"{describe(sample)}: {type(error).__name__}: {error}"
         if theirs is not None and type(theirs) is type(error):
             run.fail("declined", f"PyTorch cannot trace it (aot_eager fails too): {told}")

@@ -5,7 +5,7 @@ A size between two buckets is padded to the larger one, so that one executable s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from xla_dynamo.errors import OptionError
 
 # Smaller programs cost no less to compile and to launch.
 SMALLEST = 8
-_NAMES = ("powers_of_two", "half_steps")
+NAMES = ("powers_of_two", "half_steps")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Buckets:
         return size
 
 
+def programs(buckets: Buckets, sizes: Iterable[Sequence[int]]) -> int:
+    """How many programs these combinations of sizes would have."""
+    return len({tuple(map(buckets.size, combination)) for combination in sizes})
+
+
 def parse(value: Any, name: str = "options['bucket']") -> Buckets | None:
     """What the option or the environment variable says; None for exact sizes.
 
@@ -69,7 +74,7 @@ def parse(value: Any, name: str = "options['bucket']") -> Buckets | None:
         return None
     if isinstance(value, Buckets):
         return value
-    read = _numbers(value) if isinstance(value, str) and value not in _NAMES else value
+    read = _numbers(value) if isinstance(value, str) and value not in NAMES else value
     if isinstance(read, str) or (type(read) is int and read > 0):
         return Buckets(read)
     if callable(read):
@@ -77,7 +82,7 @@ def parse(value: Any, name: str = "options['bucket']") -> Buckets | None:
     if isinstance(read, (list, tuple)) and read and all(type(n) is int and n > 0 for n in read):
         return Buckets(tuple(sorted(set(read))))
     raise OptionError(
-        f"{name}={value!r} is not legal; legal: {', '.join(map(repr, _NAMES))}, an int, a list of "
+        f"{name}={value!r} is not legal; legal: {', '.join(map(repr, NAMES))}, an int, a list of "
         "ints, a function of a size, None."
     )
 

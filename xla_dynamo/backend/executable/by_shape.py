@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from xla_dynamo.backend import metrics, pipeline
+from xla_dynamo.backend.buckets import NAMES, Buckets, programs
 from xla_dynamo.backend.capture.aot import GraphInfo
 from xla_dynamo.backend.graph import fx, rng_keys
 from xla_dynamo.backend.lowering import unsupported
@@ -229,7 +230,7 @@ class _Program:
     @optional("not known")
     def _reason(self, key: tuple[int, ...]) -> str:
         """Which argument and dimension differ from the most similar key."""
-        if not self._compiled:
+        if not self._table:
             return self._request.reason
 
         def distance(old: tuple[int, ...]) -> int:
@@ -250,9 +251,22 @@ class _Program:
         metrics.warn_once(
             ("recompile", self._request.capture),
             f"{self._request.name} (first op at {first_location(self._graph)}) was compiled "
-            f"{self._compiled} times. Last: {reason}. XLA needs one executable per shape: pad that "
-            "argument to a few fixed sizes, or drop the last short batch (drop_last=True).",
+            f"{self._compiled} times. Last: {reason}. XLA needs one executable per shape: "
+            f"{self._proposal()}, or drop the last short batch (drop_last=True).",
             metrics.RecompileWarning,
+        )
+
+    def _proposal(self) -> str:
+        """What to do about so many sizes, with numbers."""
+        if self._request.options.bucket is not None:
+            return "choose larger buckets, docs/shapes.md says how"
+        keys = list(self._table)
+        found = {choice: programs(Buckets(choice), keys) for choice in (*NAMES, 64)}
+        numbers = ", ".join(f"{count} with {choice!r}" for choice, count in found.items())
+        return (
+            f"options={{'bucket': ...}} (or XLA_DYNAMO_BUCKET) pads sizes to a few, with the same "
+            f"results. Of these {len(keys)} programs it would have made {numbers}. docs/shapes.md "
+            "says what it guarantees. Otherwise pad that argument yourself"
         )
 
 

@@ -21,7 +21,7 @@ from xla_dynamo.backend.graph import edit
 
 aten = torch.ops.aten
 
-SIZES = ((5, 6), (8, 7), (3, 5), (6, 8))  # of a bucket of 8 each
+SIZES = ((5, 6), (8, 7), (6, 5))  # of a bucket of 8 each
 
 
 @pytest.fixture(autouse=True)
@@ -213,6 +213,8 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Tensor,
             F.conv2d(x[:, None], WEIGHT[:1, :2].view(1, 1, 2, 1)),
             F.max_pool1d(x, 2),
             F.avg_pool1d(x, 2),
+            F.max_pool2d(x[:, None], 3, 2, padding=1),
+            F.avg_pool2d(x[:, None], 2, 1, padding=1),
             F.interpolate(x, scale_factor=2),
         ),
         rows,
@@ -239,6 +241,14 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Tensor,
 def test_family(family: str, programs: list[Graph]) -> None:
     assert_as_unpadded(*FAMILIES[family])
     assert len(programs) <= 2, "forward and backward, for all sizes of a bucket"
+
+
+def test_positions_of_maxima_are_those_of_the_elements(programs: list[Graph]) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return F.max_pool2d(x, 2, return_indices=True)
+
+    assert_as_unpadded(function, lambda n, m: (numbers(1, 1, n, m),))
+    assert len(programs) <= 2
 
 
 def test_recurrent_layers(programs: list[Graph]) -> None:

@@ -249,7 +249,9 @@ class Padder:
     def take(self, x: Padded, d: int, at: Node, dim: Dim) -> Padded:
         """The elements of `x` at the positions `at` along `d`, which becomes `dim`."""
         last = x.value.shape[d] - 1
-        at = self.emit(aten.clamp.default, at, 0, max(last, 0))
+        if last < 0:
+            raise Refused("it has no elements")
+        at = self.emit(aten.clamp.default, at, 0, last)
         dims = list(x.dims)
         dims[d] = dim
         return self.give(self.emit(aten.index_select.default, x, d, at), dims)

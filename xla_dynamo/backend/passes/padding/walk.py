@@ -23,6 +23,15 @@ from .registry import rule_of
 from .rules import pointwise, random
 from .sizes import Refused, is_symbolic, symbols_of
 
+# Values of padded programs are row-major, whatever was traced.
+_OF_MEMORY = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        *("as_strided", "as_strided_copy", "as_strided_scatter"),
+        *("empty_strided", "new_empty_strided", "empty_permuted"),
+    )
+)
+
 
 def pad(graph: Graph, plan: Plan, random_bits: str = "threefry") -> PaddedGraph:
     """Make `graph` static, in place, with the sizes of `plan.buckets`.
@@ -120,6 +129,8 @@ def _call(p: Padder, node: Node) -> bool:
         raise Refused("an attribute of the module is used")
     op: Any = node.target
     value = node.meta.get("val")
+    if str(op) in _OF_MEMORY:
+        raise Refused("it depends on where elements are in memory")
     if op in CHECKS:
         return True
     if op in edit.IDENTITIES or op is operator.getitem:

@@ -1,6 +1,7 @@
 """How the ops of each family are padded. Importing this fills `registry.RULES`."""
 
 from . import (
+    along,
     attention,
     batch_norm,
     batched,
@@ -8,6 +9,7 @@ from . import (
     creation,
     cumulative,
     embedding,
+    embedding_bag,
     indexing,
     joining,
     linalg,
@@ -27,6 +29,7 @@ from . import (
 )
 
 __all__ = [
+    "along",
     "attention",
     "batch_norm",
     "batched",
@@ -34,6 +37,7 @@ __all__ = [
     "creation",
     "cumulative",
     "embedding",
+    "embedding_bag",
     "indexing",
     "joining",
     "linalg",

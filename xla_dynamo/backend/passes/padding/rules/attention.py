@@ -41,13 +41,16 @@ def _mask(p: Padder, query: Padded, key: Padded, mask: Padded | None) -> Any:
     """The mask with that of the keys in it."""
     if not key.padded_in([2]):
         return mask if mask is None else p.laid_out(mask, [*query.dims[:3], key.dims[2]])
-    keys = p.mask(key, [2])
-    keys = p.emit(aten.view.default, keys, [1, 1, 1, key.value.shape[2]])
+    rank, keys = 4 if mask is None else len(mask.dims), p.mask(key, [2])
+    keys = p.emit(aten.view.default, keys, [*[1] * (rank - 1), key.value.shape[2]])
     if mask is None:
         wanted = key.value.dtype
         shape, dims = [1, 1, 1, key.value.shape[2]], (plain(1), plain(1), plain(1), key.dims[2])
         return p.give(_additive(p, keys, wanted, shape), dims)
     mask = p.laid_out(mask, [*query.dims[:3], key.dims[2]])
+    if mask.dims[-1].size == 1:  # the same for all keys
+        dims = [*mask.dims[:-1], key.dims[2]]
+        mask = p.give(p.emit(aten.expand.default, mask, [p.padded(d.size) for d in dims]), dims)
     if mask.value.dtype == torch.bool:
         return p.give(p.emit(aten.logical_and.default, mask, keys), mask.dims)
     low = p.emit(

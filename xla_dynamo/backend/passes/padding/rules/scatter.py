@@ -80,6 +80,24 @@ def index_add(
     )
 
 
+@pads(aten.index_reduce.default)
+def index_reduce(
+    p: Padder, x: Padded, dim: int, index: Padded, source: Padded, how: str, with_self: bool = True
+) -> Padded:
+    """Rows that are reduced."""
+    if not x.dims or not index.dims:
+        raise Refused("it is for tensors with dimensions")
+    d = dim % len(x.dims)
+    x, source = p.plainly(x), p.plainly(source)
+
+    def put(wide: Any, row: int) -> Any:
+        return p.again(wide, dim, p.masked(p.plainly(index), [0], row), source, how, with_self)
+
+    if not index.padded_in([0]):
+        return p.give(p.again(x, dim, index, source, how, with_self), x.dims)
+    return _with_row(p, x, d, put)
+
+
 @pads(aten.index_copy.default)
 def index_copy(p: Padder, x: Padded, dim: int, index: Padded, source: Padded) -> Padded:
     """Rows that are replaced."""

@@ -25,6 +25,12 @@ def _start(start: Any, size: Size) -> Any:
     return size + start if isinstance(start, int) and start < 0 else start
 
 
+@pads(aten.narrow_copy.default, aten.narrow.default)
+def narrow(p: Padder, x: Padded, dim: int, start: Any, length: Any) -> Padded:
+    """A slice by its length."""
+    return sliced(p, x, dim, start, None, 1)
+
+
 @pads(aten.slice.Tensor, aten.slice_copy.Tensor)
 def sliced(
     p: Padder, x: Padded, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
@@ -203,13 +209,17 @@ def _split(p: Padder, x: Padded, dim: int) -> tuple[Padded, ...]:
     return tuple(parts)
 
 
-@pads(aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor)
+@pads(
+    *(aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor),
+    *(aten.split_copy.Tensor, aten.split_with_sizes_copy.default),
+    aten.unsafe_split_with_sizes.default,
+)
 def split(p: Padder, x: Padded, _: Any, dim: int = 0) -> tuple[Padded, ...]:
     """split and chunk."""
     return _split(p, x, dim)
 
 
-@pads(aten.unbind.int)
+@pads(aten.unbind.int, aten.unbind_copy.int)
 def unbind(p: Padder, x: Padded, dim: int = 0) -> tuple[Padded, ...]:
     """Of a dimension whose size is known."""
     d = dim % len(x.dims)
