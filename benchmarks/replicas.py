@@ -1,10 +1,11 @@
-"""Training steps and all-reduces of several replicas, here and by JAX's shard_map.
+"""Training steps and all-reduces over several devices, here and by JAX's shard_map.
 
     python -m benchmarks.replicas
 
 Each row is a process (or several) of its own: an MLP (512 to 1,024 to 512, float32, 64 rows a
 replica, SGD with momentum), and an all-reduce of 16 MiB. All on this machine's CPU, whose cores all
 replicas share: what is compared is what an engine adds. Times are the least of rounds of ten steps.
+"spmd" is one program over all devices, which splits the batch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 WIDTH, HIDDEN, ROWS, FLOATS = 512, 1024, 64, 4 << 20
-ENGINES = ("jax", "threads", "processes")
+ENGINES = ("jax", "spmd", "threads", "processes")
 _ROUND, _ROUNDS = 10, 8
 
 
@@ -99,19 +100,18 @@ def of_jax(count: int) -> dict[str, float]:
     return {"step": step_ms, "all_reduce": least(reduce, lambda: jax.block_until_ready(last))}
 
 
-def measured(rank: int) -> dict[str, float]:
-    """What a replica of ours measures."""
+def step_of(rows: int, place: Callable[[Any], Any]) -> Callable[[], None]:
+    """A training step on a batch that `place` puts on the device."""
     import torch
     import torch_xla.core.xla_model as xm
     from torch import nn
 
-    device = xm.xla_device()
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(WIDTH, HIDDEN, bias=False), nn.Tanh(), nn.Linear(HIDDEN, WIDTH, bias=False)
-    ).to(device)
+    ).to(xm.xla_device())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x = torch.randn(ROWS, WIDTH).to(device)
+    x = place(torch.randn(rows, WIDTH))
 
     def once() -> None:
         optimizer.zero_grad()
@@ -119,7 +119,42 @@ def measured(rank: int) -> dict[str, float]:
         xm.optimizer_step(optimizer)
         xm.mark_step()
 
-    step_ms = least(once, xm.wait_device_ops)
+    return once
+
+
+def of_spmd(count: int) -> dict[str, float]:
+    """One program over all devices, the batch split over them."""
+    os.environ["CPU_NUM_DEVICES"] = str(count)
+    import xla_dynamo.compat  # noqa: F401  # isort: skip
+    import torch
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.spmd as xs
+    import torch_xla.runtime as xr
+
+    xr.use_spmd()
+    mesh = xs.get_1d_mesh("data")
+
+    def place(x: Any) -> Any:
+        return xs.mark_sharding(x.to("xla"), mesh, ("data", None)).global_tensor
+
+    step_ms = least(step_of(ROWS * count, place), xm.wait_device_ops)
+    values = place(torch.ones(count, FLOATS))
+    last: list[Any] = [None]
+
+    def reduce() -> None:
+        last[0] = xs.mark_sharding(values.sum(0), mesh, (None,)).global_tensor
+        xm.mark_step()
+
+    return {"step": step_ms, "all_reduce": least(reduce, xm.wait_device_ops)}
+
+
+def measured(rank: int) -> dict[str, float]:
+    """What a replica of ours measures."""
+    import torch
+    import torch_xla.core.xla_model as xm
+
+    device = xm.xla_device()
+    step_ms = least(step_of(ROWS, lambda x: x.to(device)), xm.wait_device_ops)
     values = torch.ones(FLOATS).to(device)
     last: list[Any] = [None]
 
@@ -178,7 +213,8 @@ def main() -> None:
         if name == "processes":
             of_processes(count)
         else:
-            print(json.dumps((of_jax if name == "jax" else of_threads)(count)))
+            engines = {"jax": of_jax, "spmd": of_spmd, "threads": of_threads}
+            print(json.dumps(engines[name](count)))
         return
     print("| replicas | engine | step ms | / JAX | all-reduce of 16 MiB, ms | / JAX |")
     print("|--:|---|--:|--:|--:|--:|")

@@ -18,6 +18,7 @@ from xla_dynamo.compat.execution import spmd
 from xla_dynamo.compat.recording import devices, pending, replicas
 from xla_dynamo.compat.values import environment
 from xla_dynamo.config import config
+from xla_dynamo.errors import NotAvailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -141,9 +142,17 @@ def use_spmd(auto: bool | None = False) -> None:
     """SPMD mode: xla:0 is all devices, and programs are partitioned over them by shardings.
 
     Tensors that are on xla:0 already are replicated.
+
+    Raises:
+        NotAvailable: `auto`, and there are several devices.
     """
     os.environ["XLA_USE_SPMD"] = "1"
     spmd.begin()
+    if auto and spmd.where() is not None:
+        raise NotAvailable(
+            "xr.use_spmd(auto=True): how tensors are split over several devices is not searched "
+            "for. Mark them: xs.mark_sharding, or SpmdFullyShardedDataParallel for all parameters"
+        )
     if auto:
         os.environ["XLA_AUTO_SPMD"] = "1"
 

@@ -212,6 +212,13 @@ def marks() -> None:
     except AssertionError as error:
         print(error)
 
+    for refused in (
+        lambda: xs.enable_manual_sharding(cleared, (None, "model"), mesh=mesh),
+        lambda: xr.use_spmd(auto=True),
+    ):
+        with pytest.raises(NotAvailable):
+            refused()
+
     # A pending result, a view, a tensor that is written to, and a gradient.
     weight = torch.ones(4, 8, device="xla", requires_grad=True)
     hidden = xs.mark_sharding_with_gradients(weight * 2, mesh, ("data", "model"))

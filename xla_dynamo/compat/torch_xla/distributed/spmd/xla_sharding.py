@@ -47,8 +47,14 @@ class ShardingSpec:
 
         Raises:
             RuntimeError: a minibatch that the devices of this host cannot share out evenly.
+            NotAvailable: a minibatch, with several processes.
         """
         own = xr.addressable_runtime_device_count()
+        if self.minibatch and xr.process_count() > 1:
+            raise NotAvailable(
+                "minibatch=True with several processes: let each load the whole batch, of which it "
+                "hands its devices their parts"
+            )
         if self.minibatch and _is_spmd() and t.shape[0] % own:
             raise RuntimeError(
                 "When minibatch is configured, the per-host batch size must be divisible by local "
@@ -175,7 +181,12 @@ def unwrap_sharded_tensor(t: torch.Tensor) -> torch.Tensor:
 def enable_manual_sharding(
     t: torch.Tensor, partition_spec: PartitionSpec, *, mesh: Mesh | None = None
 ) -> torch.Tensor:
-    """This device's shard of a tensor: all of it."""
+    """This device's shard of a tensor: over one device, all of it.
+
+    Raises:
+        NotAvailable: there are several devices.
+    """
+    _refuse_manual("enable_manual_sharding")
     return mark_sharding(t, mesh or get_global_mesh() or get_1d_mesh(), partition_spec)
 
 
@@ -186,8 +197,22 @@ def disable_manual_sharding(
     *,
     mesh: Mesh | None = None,
 ) -> torch.Tensor:
-    """The tensor of which this is the shard: itself."""
+    """The tensor of which this is the shard: over one device, itself.
+
+    Raises:
+        NotAvailable: there are several devices.
+    """
+    _refuse_manual("disable_manual_sharding")
     return mark_sharding(t, mesh or get_global_mesh() or get_1d_mesh(), partition_spec)
+
+
+def _refuse_manual(name: str) -> None:
+    if _is_spmd():
+        raise NotAvailable(
+            f"xs.{name}: programs over several devices are partitioned by XLA alone. Mark tensors "
+            "(xs.mark_sharding, xs.mark_sharding_with_gradients), or use replicas (xmp.spawn), "
+            "which compute with their own parts"
+        )
 
 
 class XLAPatchedLinear:
