@@ -29,6 +29,8 @@ else:
 
 # Namespaces of ops that mean the same in every process of these versions.
 _OPS = frozenset({"aten", "prims", "xla_dynamo", "torchvision"})
+# But for these, whose functions have a name in one process.
+_OF_ONE_PROCESS = frozenset({"xla_dynamo::jax_call", "xla_dynamo::jax_gradient"})
 _PLAIN = (int, bool, str, torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -59,7 +61,7 @@ def key_of(
 
 def _text_of(state: State) -> str:
     func = state.op.func
-    if getattr(func, "namespace", None) not in _OPS:
+    if getattr(func, "namespace", None) not in _OPS or func._schema.name in _OF_ONE_PROCESS:
         raise _NoText
     arguments = " ".join(map(_text, state.key[1:]))
     return f"{func} {state.positional} {state.scalars} {arguments} -> {_outputs(state.outputs)}"
