@@ -1,33 +1,39 @@
 """Training steps compiled for a TPU that is not here: `python -m benchmarks.tpu`.
 
-Each model of torch_models.py, lowered by xla_dynamo, beside the same model written by hand in JAX,
-both compiled by libtpu for one core of the same chip. What its cost and memory analysis say of a
-program does not vary from run to run. Prints a table with ratios (below 1: less than JAX) and
-appends every pair to a JSONL file.
+Each model of torch_models.py and torch_networks.py, lowered by xla_dynamo, beside the same model
+written by hand in JAX, both compiled by libtpu for one core of the same chip: in float32, and the
+networks in bfloat16 and mixed precision (torch.autocast), too. What its cost and memory analysis
+say of a program does not vary from run to run. Prints a table with ratios (below 1: less than JAX)
+and appends every pair to a JSONL file. A compile takes half a minute to five, on either side.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor, nn
 
+from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.runtime import topology
 from xla_dynamo.backend.runtime.topology import Analysis
 from xla_dynamo.backend.tpu_cost.analyze import lower_training_step
 
-from . import jax_models, torch_models
+from . import jax_models, jax_networks, torch_models, torch_networks
 from .torch_models import Problem
 
 TOPOLOGY = "v5e:2x2"
@@ -37,13 +43,18 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "resnet18_batch32": partial(torch_models.resnet18, batch=32),
     "gpt": torch_models.gpt,
     "gpt_dropout": partial(torch_models.gpt, dropout=0.1),
+    **{
+        name: partial(torch_networks.NETWORKS.__getitem__, name) for name in torch_networks.NETWORKS
+    },
 }
+DTYPES = ("float32", "bfloat16", "autocast")
 _JAX_PRECISION = {"highest": "highest", "high": "high", "medium": "default"}
 # What is compared: fields and properties of Analysis, and a divisor and unit to print them in.
 _MEASURES = {
     "flops": (1e9, "GFLOP"),
     "bytes_accessed": (1e6, "MB"),
     "temporary": (1e6, "MB"),
+    "cycles": (1e6, "M"),
     "arguments": (1e6, "MB"),
     "peak": (1e6, "MB"),
 }
@@ -55,6 +66,8 @@ class Comparison:
 
     problem: str
     precision: str
+    dtype: str
+    topology: str
     ours: Analysis
     theirs: Analysis
     our_seconds: float
@@ -69,48 +82,89 @@ class Comparison:
 
     def record(self) -> dict[str, Any]:
         ratios = {f"{measure}_ratio": round(self.ratio(measure), 4) for measure in _MEASURES}
-        return {"topology": TOPOLOGY, **dataclasses.asdict(self), **ratios}
+        return {**dataclasses.asdict(self), **ratios}
 
 
-def compare(problem: Problem, precision: str) -> Comparison:
+class Mixed(nn.Module):
+    """A model within torch.autocast."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.model(*inputs)
+
+
+def compare(
+    problem: Problem, precision: str, dtype: str = "float32", where: str = TOPOLOGY
+) -> Comparison:
     """Compile `problem` on both roads at a matmul precision ("highest", "high", "medium")."""
-    model, batch = problem.build()
-    lowered = lower_training_step(model, batch, matmul_precision=precision)
+    model, batch = build(problem, dtype)
+    mixed = Mixed(model) if dtype == "autocast" else model
+    lowered = lower_training_step(mixed, batch, matmul_precision=precision)
     start = time.perf_counter()
-    ours, _ = topology.compile(lowered.module, TOPOLOGY)
+    ours, _ = topology.compile(lowered.module, where)
     middle = time.perf_counter()
-    theirs = compile_by_hand(problem, precision)
+    theirs = compile_by_hand(problem, precision, dtype, where)
     end = time.perf_counter()
-    return Comparison(problem.name, precision, ours, theirs, middle - start, end - middle)
+    seconds = middle - start, end - middle
+    return Comparison(problem.name, precision, dtype, where, ours, theirs, *seconds)
 
 
-def compile_by_hand(problem: Problem, precision: str) -> Analysis:
-    """The JAX step of `problem`, compiled for the same target."""
+def build(problem: Problem, dtype: str) -> tuple[nn.Module, Sequence[Tensor]]:
+    """The model and its batch: floats of the batch have the dtype of the model's."""
     model, batch = problem.build()
-    here = (*jax_models.state_of(model), jax.random.PRNGKey(0), *jax_models.inputs_of(batch))
-    there = jax.sharding.SingleDeviceSharding(topology.topology_device(TOPOLOGY))
-    arguments = jax.tree.map(
-        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=there), here
-    )
+    if dtype != "bfloat16":
+        return model, batch
+    return model.bfloat16(), [x.bfloat16() if x.is_floating_point() else x for x in batch]
+
+
+def compile_by_hand(problem: Problem, precision: str, dtype: str, where: str) -> Analysis:
+    """The JAX step of `problem`, compiled for the same target."""
+    model, batch = build(problem, dtype)
+    there = jax.sharding.SingleDeviceSharding(topology.topology_device(where))
+
+    def struct(x: Tensor) -> jax.ShapeDtypeStruct:
+        own = dtypes.to_numpy(x.dtype)
+        narrow = np.dtype(np.int32) if own == np.int64 else own
+        return jax.ShapeDtypeStruct(tuple(x.shape), narrow, sharding=there)
+
+    def structs(named: Iterable[tuple[str, Tensor]]) -> dict[str, jax.ShapeDtypeStruct]:
+        return {name: struct(x) for name, x in named}
+
+    parameters, buffers = structs(model.named_parameters()), structs(model.named_buffers())
+    key = jax.ShapeDtypeStruct((2,), np.uint32, sharding=there)
     with jax.default_matmul_precision(_JAX_PRECISION[precision]):
-        step: Any = jax_models.training_step(jax_models.LOSSES[problem.name])
-        compiled = step.lower(*arguments).compile()
-    return topology.analyze(compiled.cost_analysis(), compiled.memory_analysis())
+        step: Any = jax_models.training_step(_loss(problem.name, dtype))
+        inputs = [struct(x) for x in batch]
+        compiled = step.lower(parameters, buffers, parameters, key, *inputs).compile()
+    memory = compiled.memory_analysis()
+    return topology.analyze(compiled.cost_analysis(), memory, compiled.as_text())
+
+
+def _loss(name: str, dtype: str) -> jax_models.Loss:
+    if name in jax_networks.LOSSES:
+        return jax_networks.loss(name, mixed=dtype == "autocast")
+    if dtype != "float32":
+        raise ValueError(f"{name} is written in JAX for float32 only")
+    return jax_models.LOSSES[name]
 
 
 def table(comparisons: list[Comparison]) -> Table:
-    shown = Table(title=f"Training step on {TOPOLOGY}")
-    for column in ("model", "precision", "measure", "xla_dynamo", "JAX", "ratio"):
-        left = column in ("model", "precision", "measure")
+    shown = Table(title=f"Training step on {comparisons[0].topology}")
+    for column in ("model", "dtype", "precision", "measure", "xla_dynamo", "JAX", "ratio"):
+        left = column in ("model", "dtype", "precision", "measure")
         shown.add_column(column, justify="left" if left else "right")
     for one in comparisons:
-        name = (one.problem, one.precision)
+        name = (one.problem, one.dtype, one.precision)
         for measure, (scale, unit) in _MEASURES.items():
             values = (getattr(side, measure) / scale for side in (one.ours, one.theirs))
             cells = (f"{value:,.1f}" for value in values)
             what = f"{measure.replace('_', ' ')}, {unit}"
             shown.add_row(*name, what, *cells, f"{one.ratio(measure):.3f}")
-            name = ("", "")
+            name = ("", "", "")
         shown.add_row(*name, "compile, s", f"{one.our_seconds:.0f}", f"{one.their_seconds:.0f}")
         shown.add_section()
     return shown
@@ -120,14 +174,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=PROBLEMS, action="append")
     parser.add_argument("--precision", choices=_JAX_PRECISION, action="append")
+    parser.add_argument("--dtype", choices=DTYPES, action="append")
+    parser.add_argument("--topology", default=TOPOLOGY)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/tpu_results.jsonl"))
     arguments = parser.parse_args()
     console = Console()
     comparisons = []
     for name in arguments.model or PROBLEMS:
-        for precision in arguments.precision or ("medium",):
-            with console.status(f"compiling {name} at precision {precision}"):
-                comparison = compare(PROBLEMS[name](), precision)
+        own = DTYPES if name in torch_networks.NETWORKS else DTYPES[:1]
+        chosen = [dtype for dtype in arguments.dtype or own if dtype in own]
+        for precision, dtype in itertools.product(arguments.precision or ("medium",), chosen):
+            with console.status(f"compiling {name} in {dtype} at precision {precision}"):
+                comparison = compare(PROBLEMS[name](), precision, dtype, arguments.topology)
             comparison = dataclasses.replace(comparison, problem=name)
             comparisons.append(comparison)
             with arguments.output.open("a") as file:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.nn import functional as F
 
-from benchmarks import jax_models, torch_models, tpu
+from benchmarks import jax_models, jax_networks, torch_models, torch_networks, tpu
 from benchmarks.torch_models import Problem
 from xla_dynamo import DeviceUnavailable
 from xla_dynamo.backend.capture import aot
@@ -57,6 +57,42 @@ def test_costs_no_more_than_jax(problem: Problem) -> None:
     ours = comparison.ours
     assert ours.outputs - ours.aliased < 2**12
     assert comparison.ratio("arguments") < 1.01
+
+
+# What may cost more than JAX in a network, in which dtype, by what factor: docs/tpu.md says why.
+NETWORK_BOUNDS: dict[tuple[str, str], dict[str, float]] = {}
+
+
+@pytest.mark.slow
+@pytest.mark.tpu
+@pytest.mark.parametrize("dtype", tpu.DTYPES)
+@pytest.mark.parametrize("name", torch_networks.NETWORKS)
+def test_networks_cost_no_more_than_jax(name: str, dtype: str) -> None:
+    comparison = tpu.compare(torch_networks.NETWORKS[name], "medium", dtype)
+    bounds = NETWORK_BOUNDS.get((name, dtype), {})
+    for measure in ("bytes_accessed", "temporary", "cycles"):
+        assert comparison.ratio(measure) < bounds.get(measure, BOUND), measure
+    ours = comparison.ours
+    assert ours.outputs - ours.aliased < 2**14
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", torch_networks.NETWORKS)
+def test_same_networks_as_jax(name: str) -> None:
+    """Losses and their gradients, in float32."""
+    model, batch = torch_networks.NETWORKS[name].build()
+    parameters, buffers, _ = jax_models.state_of(model)
+    loss = jax_networks.loss(name, mixed=False)
+    inputs = jax_models.inputs_of(batch)
+    grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (value, _), gradients = grad(parameters, buffers, None, *inputs)
+    expected = model(*batch)
+    expected.backward()
+    torch.testing.assert_close(torch.from_numpy(np.array(value)), expected.detach())
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        got, norm = torch.from_numpy(np.array(gradients[key])), parameter.grad.norm()
+        assert (got - parameter.grad).norm() <= 5e-3 * norm + 1e-6, key
 
 
 @pytest.mark.parametrize(("precision", "attribute"), [(None, "HIGHEST"), ("medium", "DEFAULT")])

@@ -69,6 +69,7 @@ CASES: dict[Any, list[tuple[Any, ...]]] = {
     ops.dynamic_slice: [(MATRIX, 0, START, 2), (MATRIX, 1, START, 2), (IMAGES, 2, START, 2)],
     ops.dynamic_slice_backward: [(MATRIX, [4, 9], 1, START)],
     ops.dynamic_update: [(MATRIX, rand(4, 2), 1, START), (IMAGES, rand(2, 3, 5, 2), 3, START)],
+    ops.rows_product: [(rand(2, 3, 5), rand(2, 3, 4))],
     ops.nll_loss_of_parts: [
         (rand(5, 7), rand(5, 1), TARGET[0], None, 0, -100),
         (rand(5, 7), rand(5, 1), TARGET[0], rand(7), 1, 2),

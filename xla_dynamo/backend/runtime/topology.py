@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,8 @@ class Analysis:
 
     flops: floating-point operations. bytes_accessed: memory traffic in bytes.
     arguments, outputs, aliased, temporary, code: sizes in bytes; `aliased` bytes of the outputs
-    reuse arguments' memory.
+    reuse arguments' memory. cycles: the compiler's own estimate of its operations' times, those of
+    loops as often as they run; scatters and kernels in Pallas have none.
     """
 
     flops: float
@@ -45,6 +47,7 @@ class Analysis:
     aliased: int
     temporary: int
     code: int
+    cycles: int
 
     @property
     def peak(self) -> int:
@@ -52,8 +55,8 @@ class Analysis:
         return self.arguments + self.outputs - self.aliased + self.temporary + self.code
 
 
-def analyze(cost: Mapping[str, float], memory: Any) -> Analysis:
-    """From XLA's cost and memory analysis, of ours or of jax.jit(...).lower().compile()."""
+def analyze(cost: Mapping[str, float], memory: Any, hlo: str) -> Analysis:
+    """From XLA's analyses and its HLO, of ours or of jax.jit(...).lower().compile()."""
     return Analysis(
         flops=cost.get("flops", 0.0),
         bytes_accessed=cost.get("bytes accessed", 0.0),
@@ -62,7 +65,36 @@ def analyze(cost: Mapping[str, float], memory: Any) -> Analysis:
         aliased=memory.alias_size_in_bytes,
         temporary=memory.temp_size_in_bytes,
         code=memory.generated_code_size_in_bytes,
+        cycles=estimated_cycles(hlo),
     )
+
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_OWN = re.compile(r'"estimated_cycles":"(\d+)"')
+_LOOP = re.compile(r" while\(.*body=%?([\w.\-]+)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+
+
+def estimated_cycles(hlo: str) -> int:
+    """The sum of the estimates that libtpu writes to a program's instructions."""
+    computations: dict[str, list[str]] = {}
+    entry, lines = "", []
+    for line in hlo.splitlines():
+        start = _COMPUTATION.match(line)
+        if start:
+            lines = computations.setdefault(start[2], [])
+            entry = start[2] if start[1] else entry
+        lines.append(line)
+
+    def total(name: str) -> int:
+        cycles = 0
+        for line in computations.get(name, ()):
+            own, loop, trips = _OWN.search(line), _LOOP.search(line), _TRIPS.search(line)
+            cycles += int(own[1]) if own else 0
+            cycles += total(loop[1]) * (int(trips[1]) if trips else 1) if loop else 0
+        return cycles
+
+    return total(entry)
 
 
 def topology_device(name: str) -> pjrt.Device:
@@ -104,6 +136,6 @@ def compile(module: Any, name: str) -> tuple[Analysis, str]:
         executable = pjrt.compile_only(module, device)
     except Exception as error:
         raise CompileError(f"the TPU compiler refused the program: {error}") from error
-    analysis = analyze(executable.cost_analysis(), executable.get_compiled_memory_stats())
     hlo = "\n".join(m.to_string() for m in executable.hlo_modules())
-    return analysis, hlo
+    memory = executable.get_compiled_memory_stats()
+    return analyze(executable.cost_analysis(), memory, hlo), hlo

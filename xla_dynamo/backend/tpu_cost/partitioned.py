@@ -88,7 +88,8 @@ def analyze_partitioned_step(
     except Exception as error:
         raise CompileError(f"the TPU compiler refused the program: {error}") from error
     hlo = "\n".join(module.to_string() for module in executable.hlo_modules())
-    chip = topology.analyze(executable.cost_analysis(), executable.get_compiled_memory_stats())
+    memory = executable.get_compiled_memory_stats()
+    chip = topology.analyze(executable.cost_analysis(), memory, hlo)
     return PartitionedStep(chip, collections.Counter(_COLLECTIVE.findall(hlo)), hlo)
 
 

@@ -162,3 +162,17 @@ def test_what_is_no_layer_stays(function: Callable[..., Tensor]) -> None:
     module.recompile()
     assert targets(module) == before
     torch.testing.assert_close(module(*inputs), function(*inputs))
+
+
+@pytest.mark.parametrize(("platform", "is_flat"), [("cpu", True), ("tpu", False)])
+def test_a_layer_whose_columns_are_heads(platform: str, is_flat: bool) -> None:
+    def heads(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.linear(x, weight, bias).view(2, 3, 4, 2).transpose(1, 2)
+
+    inputs = torch.randn(2, 3, 5), torch.randn(8, 5), torch.randn(8)
+    module = traced(heads, *inputs)
+    unflatten_matmul(module.graph, Context("test", WayIn.COMPILE, Target(platform)))
+    module.recompile()
+    torch.testing.assert_close(module(*inputs), heads(*inputs))
+    assert (aten.addmm.default in targets(module)) is is_flat
+    assert (aten.linear.default in targets(module)) is not is_flat

@@ -63,15 +63,21 @@ def _attended(
     if attn_mask is None and not is_causal:
         query = by_key_head(query, key)
     query, _, of_scores = _scaled(query, scale)
-    scores = _masked(_rows_by_features(query, key) * of_scores, attn_mask, is_causal)
+    scores = _masked(rows_by_features(query, key) * of_scores, attn_mask, is_causal)
     lowest = -jnp.inf if attn_mask is None else float(jnp.finfo(scores.dtype).min)
     top = jnp.max(scores, -1, keepdims=True, initial=lowest)
     weights = jnp.exp(scores - top)
     total = jnp.sum(weights, -1, keepdims=True)
     # The sum of a row that has a key is at least 1: adding _LEAST does not change it.
     divisor = total if attn_mask is None else total + _LEAST
-    out = _rows_by_keys(weights.astype(value.dtype), value) / divisor
+    out = weighted(weights, divisor, value)
     return out.reshape(shape).astype(dtype), weights, total, top
+
+
+@PerPlatform
+def weighted(weights: Array, divisor: Array, value: Array) -> Array:
+    """Sums of values, weighted by weights / divisor."""
+    return rows_by_keys(weights.astype(value.dtype), value) / divisor
 
 
 @lower(torch.ops.xla_dynamo.attention.default)
@@ -98,9 +104,9 @@ def attention_backward(
     """`inverse` has one number for each row: where possible it scales rows, and not weights."""
     query, of_query, of_scores = _scaled(query, scale)
     along = jnp.sum(grad_out * out, -1, keepdims=True)
-    grad_scores = weights * (_rows_by_features(grad_out, value) - along) * (inverse * of_scores)
+    grad_scores = weights * (rows_by_features(grad_out, value) - along) * (inverse * of_scores)
     return (
-        _rows_by_keys(grad_scores, key) * of_query,
+        rows_by_keys(grad_scores, key) * of_query,
         keys_by_features(grad_scores, query, key),
         keys_by_features(weights, grad_out * inverse, value),
     )
@@ -124,7 +130,7 @@ def flash_attention_backward(
     _refuse_dropout(dropout_p)
     total = dtypes.accumulation(query.dtype)
     scaled, _, of_scores = _scaled(query, scale)
-    scores = _masked(_rows_by_features(scaled, key) * of_scores, attn_mask, is_causal)
+    scores = _masked(rows_by_features(scaled, key) * of_scores, attn_mask, is_causal)
     weights = jnp.exp(scores - logsumexp[..., None].astype(total))
     return _gradients(grad_out, query, key, value, out, weights, scale)
 
@@ -161,11 +167,11 @@ def _gradients(
     total = dtypes.accumulation(query.dtype)
     query, of_query, of_scores = _scaled(query, scale)
     along = jnp.sum(grad_out.astype(total) * out.astype(total), -1, keepdims=True)
-    grad_weights = _rows_by_features(grad_out, value)
+    grad_weights = rows_by_features(grad_out, value)
     grad_scores = weights * (grad_weights - along) * of_scores
     weights, grad_scores = weights.astype(value.dtype), grad_scores.astype(query.dtype)
     return (
-        (_rows_by_keys(grad_scores, key) * of_query).astype(query.dtype),
+        (rows_by_keys(grad_scores, key) * of_query).astype(query.dtype),
         keys_by_features(grad_scores, query, key).astype(key.dtype),
         keys_by_features(weights, grad_out, value).astype(value.dtype),
     )
@@ -195,13 +201,15 @@ def _masked(scores: Array, mask: Array | None, is_causal: bool) -> Array:
     return scores
 
 
-def _rows_by_features(rows: Array, keys: Array) -> Array:
+@PerPlatform
+def rows_by_features(rows: Array, keys: Array) -> Array:
     """(b, h, t, d) times (b, h', s, d), over d: (b, h, t, s)."""
     scores = product("bhtd,bhsd->bhts", by_key_head(rows, keys), keys)
     return scores.reshape(*rows.shape[:-1], keys.shape[-2])
 
 
-def _rows_by_keys(weights: Array, keys: Array) -> Array:
+@PerPlatform
+def rows_by_keys(weights: Array, keys: Array) -> Array:
     """(b, h, t, s) times (b, h', s, d), over s: (b, h, t, d)."""
     rows = product("bhts,bhsd->bhtd", by_key_head(weights, keys), keys)
     return rows.reshape(*weights.shape[:-1], keys.shape[-1])

@@ -83,6 +83,12 @@ def matmul(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=accumulation(x.dtype)).astype(x.dtype)
 
 
+@lower(torch.ops.xla_dynamo.rows_product.default)
+def rows_product(x: Array, y: Array) -> Array:
+    lead = tuple(range(x.ndim - 1))
+    return dot_general(x, y, ((lead, lead), ((), ())), accumulation(x.dtype)).astype(x.dtype)
+
+
 @lower(aten.linear.default)
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     total = product(x, weight, (x.ndim - 1, 1))

@@ -9,6 +9,7 @@ temporary memory. The values are the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,7 +41,7 @@ def unflatten_matmul(graph: Graph, context: Context) -> bool:
     for node in list(graph.nodes):
         rewrite = _REWRITES.get(node.target)
         if rewrite is not None:
-            changed |= rewrite(graph, node)
+            changed |= rewrite(graph, node, context.target.platform != "cpu")
     drop_unused(graph)
     return _join_views(graph) or changed
 
@@ -97,19 +98,19 @@ def _view(graph: Graph, source: Node, shape: list[int]) -> Node:
     return insert(graph, aten.view.default, (source, shape), {}, like=source, value=value)
 
 
-def _product(graph: Graph, node: Node) -> bool:
+def _product(graph: Graph, node: Node, by_heads: bool) -> bool:
     rows, matrix = node.args
-    tensor = _unflattened_rows(graph, rows, node)
+    tensor = _unflattened_rows(graph, rows, node, by_heads)
     if tensor is None or not isinstance(matrix, Node):
         return False
     return _replace(graph, node, aten.matmul.default, tensor, matrix)
 
 
-def _linear(graph: Graph, node: Node) -> bool:
+def _linear(graph: Graph, node: Node, by_heads: bool) -> bool:
     bias, rows, matrix = node.args
     if node.kwargs or not isinstance(matrix, Node) or not isinstance(bias, Node):
         return False
-    tensor = _unflattened_rows(graph, rows, node)
+    tensor = _unflattened_rows(graph, rows, node, by_heads)
     if tensor is None or _value(bias).dim() != 1:
         return False
     with graph.inserting_before(node):
@@ -117,20 +118,32 @@ def _linear(graph: Graph, node: Node) -> bool:
     return _replace(graph, node, aten.linear.default, tensor, weight, bias)
 
 
-def _unflattened_rows(graph: Graph, rows: object, product: Node) -> Node | None:
+def _unflattened_rows(graph: Graph, rows: object, product: Node, by_heads: bool) -> Node | None:
     """The flattened tensor that `rows` is, in the dimensions in which `product` is used.
 
-    None where the product is used in rows, as by a loss.
+    None where the product is used in rows, as by a loss. With `by_heads`, also where its columns
+    are split at once, as those of attention's queries are.
     """
     if not isinstance(rows, Node) or rows.target not in _VIEWS or not _is_float(rows):
         return None
     columns = _value(product).shape[-1]
     for user in product.users:
-        shape = _value(user).shape if user.target in _VIEWS else ()
-        if len(shape) > 2 and shape[-1] == columns:
+        shape = list(_value(user).shape) if user.target in _VIEWS else []
+        lead = shape[:-1] if shape[-1:] == [columns] else []
+        if by_heads and not lead:
+            lead = _leading(shape, len(_value(rows)))
+        if len(lead) > 1:
             with graph.inserting_before(product):
-                return _view(graph, rows, [*shape[:-1], _value(rows).shape[-1]])
+                return _view(graph, rows, [*lead, _value(rows).shape[-1]])
     return None
+
+
+def _leading(shape: list[int], rows: int) -> list[int]:
+    """The first dimensions, which hold `rows` together; none if none do."""
+    for count in range(len(shape)):
+        if math.prod(shape[:count]) == rows:
+            return shape[:count]
+    return []
 
 
 def _transposed(graph: Graph, matrix: Node) -> Node:
@@ -140,7 +153,7 @@ def _transposed(graph: Graph, matrix: Node) -> Node:
     return call(graph, aten.t.default, matrix, like=matrix)
 
 
-def _batched_product(graph: Graph, node: Node) -> bool:
+def _batched_product(graph: Graph, node: Node, by_heads: bool) -> bool:
     with graph.inserting_before(node):
         left, right = (_batch_of_matrices(graph, operand) for operand in node.args)
     if left is None or right is None or _value(left).shape[:-2] != _value(right).shape[:-2]:
@@ -162,7 +175,7 @@ def _batch_of_matrices(graph: Graph, node: object) -> Node | None:
     return call(graph, aten.transpose.int, tensor, -2, -1, like=node)
 
 
-def _sum(graph: Graph, node: Node) -> bool:
+def _sum(graph: Graph, node: Node, by_heads: bool) -> bool:
     rows, dims = node.args[:2]
     tensor = _unflattened(rows, keep=1)
     if tensor is None or dims != [0]:
@@ -205,7 +218,7 @@ def _value(node: Node) -> torch.Tensor:
     return node.meta["val"]
 
 
-_REWRITES: Mapping[Any, Callable[[Graph, Node], bool]] = {
+_REWRITES: Mapping[Any, Callable[[Graph, Node, bool], bool]] = {
     aten.mm.default: _product,
     aten.addmm.default: _linear,
     aten.bmm.default: _batched_product,

@@ -118,3 +118,39 @@ def _precision() -> Any:
     """Of float32 products within kernels, which know "highest" and the TPU's own only."""
     is_default = jax.config.jax_default_matmul_precision == "default"  # pyright: ignore
     return lax.Precision.DEFAULT if is_default else lax.Precision.HIGHEST
+
+
+@attention.weighted.on("tpu")
+def weighted(weights: Array, divisor: Array, value: Array) -> Array:
+    """Of 16 bits, weights are divided: XLA:TPU fuses a whole softmax with the product before it."""
+    if value.dtype.itemsize > 2:
+        return attention.weighted.plain(weights, divisor, value)
+    return attention.rows_by_keys((weights / divisor).astype(value.dtype), value)
+
+
+# Query heads that share a key head are a dimension of their own: as rows of one product, they would
+# have to be copied.
+
+
+@attention.rows_by_features.on("tpu")
+def rows_by_features(rows: Array, keys: Array) -> Array:
+    scores = attention.product("bkgtd,bksd->bkgts", _by_group(rows, keys), keys)
+    return scores.reshape(*rows.shape[:-1], keys.shape[-2])
+
+
+@attention.rows_by_keys.on("tpu")
+def rows_by_keys(weights: Array, keys: Array) -> Array:
+    rows = attention.product("bkgts,bksd->bkgtd", _by_group(weights, keys), keys)
+    return rows.reshape(*weights.shape[:-1], keys.shape[-1])
+
+
+@attention.keys_by_features.on("tpu")
+def keys_by_features(weights: Array, rows: Array, keys: Array) -> Array:
+    weights, rows = _by_group(weights, keys), _by_group(rows, keys)
+    return attention.product("bkgts,bkgtd->bksd", weights, rows)
+
+
+def _by_group(rows: Array, keys: Array) -> Array:
+    attention.by_key_head(rows, keys)  # which refuses heads that do not divide
+    batch, heads, length, width = rows.shape
+    return rows.reshape(batch, keys.shape[1], heads // keys.shape[1], length, width)

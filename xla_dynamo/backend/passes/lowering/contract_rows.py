@@ -1,0 +1,66 @@
+"""On accelerators, the gradient of a weight as one contraction over batch and time.
+
+PyTorch flattens both operands to rows, and multiplies the transpose of one by the other. Nothing
+has to be flattened, and XLA is free to choose layouts, as in `unflatten_matmul`: attention and its
+projections move a sixth fewer bytes. The values are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend.graph.edit import call, drop_unused, insert, substitute
+from xla_dynamo.backend.passes.contract import Context
+
+aten = torch.ops.aten
+
+
+def contract_rows(graph: Graph, context: Context) -> bool:
+    """Rewrite `graph`, with static shapes, in place."""
+    if context.target.platform == "cpu":
+        return False
+    changed = False
+    for node in graph.find_nodes(op="call_function", target=aten.mm.default):
+        transposed, right = node.args
+        left = _transposed(transposed)
+        lead = _lead(left) or _lead(right)
+        if left is not None and lead and _value(node).is_floating_point():
+            with graph.inserting_before(node):
+                operands = [_with_lead(graph, x, lead) for x in (left, right)]
+                op = torch.ops.xla_dynamo.rows_product.default
+                substitute(node, call(graph, op, *operands, like=node))
+            changed = True
+    if changed:
+        drop_unused(graph)
+    return changed
+
+
+def _transposed(node: Any) -> Node | None:
+    """What `node` is the transpose of."""
+    is_swap = node.target is aten.permute.default and list(node.args[1]) == [1, 0]
+    return node.args[0] if is_swap or node.target is aten.t.default else None
+
+
+def _lead(rows: Node | None) -> list[int]:
+    """The dimensions that were flattened to `rows`, if they were."""
+    if rows is None or rows.target is not aten.view.default:
+        return []
+    shape, flat = list(_value(rows.all_input_nodes[0]).shape), _value(rows).shape
+    return shape[:-1] if len(shape) > 2 and shape[-1] == flat[-1] else []
+
+
+def _with_lead(graph: Graph, rows: Node, lead: list[int]) -> Node:
+    """`rows` as they were before they were flattened."""
+    source = rows.all_input_nodes[0] if rows.target is aten.view.default else rows
+    shape = [*lead, _value(rows).shape[-1]]
+    if list(_value(source).shape) == shape:
+        return source
+    value = _value(rows).new_empty(shape)
+    return insert(graph, aten.view.default, (source, shape), {}, like=rows, value=value)
+
+
+def _value(node: Node) -> torch.Tensor:
+    return node.meta["val"]
