@@ -24,7 +24,7 @@ from xla_dynamo.compat.values.trie import Number, State, refs_in
 from xla_dynamo.compat.values.values import Ref
 from xla_dynamo.config import config
 
-from . import settings
+from . import settings, spmd
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ _ADVICE = {
     "op": "Issue the same ops in every step: torch.where instead of an if on values.",
     "barrier": "Put the barrier at the same place in every step, and read values (.item(), print) "
     "only every so many steps.",
+    "sharding": "Mark tensors before the first step, and in the same way in each.",
     "options": "Set options once, before the first step.",
     "live": "Keep and drop the same tensors in every step: detach() and del what a log collects.",
 }
@@ -191,13 +192,13 @@ def _origin(ref: Ref, results: Sequence[State]) -> str:
 
 
 def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) -> Difference:
-    """The ops are known, but other tensors are alive at the barrier."""
+    """The ops are known, but other tensors are alive at the barrier, or split over devices."""
     live, dead = survivors
 
     def distance(known: Any) -> int:
         return len({*known[0]} ^ {*live}) + len({*known[1]} ^ {*dead})
 
-    old_live, old_dead = min(reversed(list(trace.state.programs)), key=distance)
+    old_live, old_dead, *_ = min(reversed(list(trace.state.programs)), key=distance)
     text = "the set of live tensors differs"
     if changed := sorted({*old_live} ^ {*live}):
         i = changed[0]
@@ -209,6 +210,8 @@ def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) 
         mine = trace.inputs[i]
         user = next(state for state in path if any(r is mine.ref for r in refs_in(state.key)))
         text += f": input {i} ({mine.meta}, first used by {op_at(user)}) is {now}"
+    elif spmd.where() is not None:
+        return Difference("sharding", "an input is split over the devices in another way")
     return Difference("live", text)
 
 

@@ -234,6 +234,10 @@ def marks() -> None:
     assert plain.sum(1).tolist() == [12, 24, 12, 12]
     plain.copy_(torch.eye(4))
     assert torch.equal(plain.cpu(), torch.eye(4))
+    for spec in (("data", None), (None, "model")):
+        given = xs.mark_sharding(torch.ones(4, 4).to("xla"), mesh, spec).global_tensor
+        assert (given * 7).sum().item() == 112
+    print(xla_dynamo.compiles()[-1].reason)
     torch.manual_seed(3)
     torch_xla.manual_seed(3)
     drawn = xs.mark_sharding(torch.rand(8, 4, device="xla"), mesh, ("data", "model")).cpu()

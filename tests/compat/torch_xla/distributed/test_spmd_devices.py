@@ -57,6 +57,7 @@ def test_marks() -> None:
     assert "Existing annotation must be cleared first" in printed
     assert "{devices=[1,2,2]0,2,1,3 last_tile_dim_replicate} True" in printed
     assert "Number of device IDs (2) must match the global number of devices (4)" in printed
+    assert "an input is split over the devices in another way" in printed
     rows = "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"
     assert f"['{{devices=[2,2]0,1,2,3}}', '{{devices=[2,2]0,1,2,3}}', '{rows}']" in printed
 
