@@ -4,7 +4,8 @@
 
 A disagreement is shrunk by hypothesis to a small program and written into the folder as a script
 that runs by itself. Exits with 1 if there is one. A program whose process dies is left there too,
-as `running-*.py`. `--door symbolic` is torch.compile(dynamic=True); both are the two others.
+as `running-*.py`. `--door symbolic` is torch.compile(dynamic=True), `--door bucket`
+the same with sizes of buckets; both are the two others.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.like_eager.compiled import door as compiled_by
 from tests.like_eager.lazy import forget_pending
+from xla_dynamo.backend.executable import padded_call
 
 from .program import Program, differentiable, weights
 
@@ -65,6 +66,17 @@ def compiled(backend: str, *, dynamic: bool) -> Door:
     return door
 
 
+def bucket(programs: Sequence[Program]) -> list[Seen]:
+    """Sizes as symbols, with three elements behind each dimension, which spoil what reads them."""
+    padded_call.poison = True
+    options = {"bucket": _wider}
+    return _run(programs, "cpu", compiled_by("xla", dynamic=True, options=options))
+
+
+def _wider(size: int) -> int:
+    return size + 3
+
+
 def lazy(programs: Sequence[Program]) -> list[Seen]:
     """All programs in one trace of the device xla:0."""
     try:
@@ -78,6 +90,7 @@ DOORS: dict[str, Door] = {
     "compile": compiled("xla", dynamic=False),
     "lazy": lazy,
     "symbolic": compiled("xla", dynamic=True),
+    "bucket": bucket,
 }
 
 
@@ -85,6 +98,7 @@ def _without_xla(backend: str) -> dict[str, Door]:
     return {
         "compile": compiled(backend, dynamic=False),
         "symbolic": compiled(backend, dynamic=True),
+        "bucket": compiled(backend, dynamic=True),
     }
 
 

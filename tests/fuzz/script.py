@@ -11,6 +11,12 @@ from .runner import Disagreement
 _OPEN = {
     "compile": ("import xla_dynamo", 'torch.compile(program, backend="xla", dynamic=False)', "cpu"),
     "symbolic": ("import xla_dynamo", 'torch.compile(program, backend="xla", dynamic=True)', "cpu"),
+    "bucket": (
+        "import xla_dynamo\nfrom xla_dynamo.backend.executable import padded_call\n\n"
+        "padded_call.poison = True",
+        'torch.compile(program, backend="xla", dynamic=True, options={"bucket": lambda n: n + 3})',
+        "cpu",
+    ),
     "lazy": ("import xla_dynamo.compat", "program", "xla:0"),
 }
 

@@ -285,6 +285,7 @@ _COMPILED = "y = x.exp() * (1 + torch.compiler.is_compiling())"
 DIFFERENT = {
     "compile": _COMPILED,
     "symbolic": _COMPILED,
+    "bucket": _COMPILED,
     "lazy": "y = x.exp() * (1 + (x.device.type == 'xla'))",
 }
 

@@ -18,6 +18,7 @@ PUBLISHED = [
     "compile backward float32",
     "compile backward float64",
     *(f"lazy forward {dtype}" for dtype in DTYPES),
+    "bucket forward float32",
     "lazy backward float32",
     "lazy backward float64",
 ]

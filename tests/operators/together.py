@@ -35,7 +35,7 @@ def right_together(cases: Sequence[Case], door: Door, limit: int) -> list[Case]:
             found = runs[0].run(opened, [sample for _, sample, _ in planned])
         except Exception:
             return []
-        if any(name.startswith("fallback") for name in xla_dynamo.counters()):
+        if any(name.startswith(("fallback", "bucket.")) for name in xla_dynamo.counters()):
             return []
         wrong = {
             run.case

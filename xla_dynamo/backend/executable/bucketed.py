@@ -145,10 +145,11 @@ class Bucketed:
         """Give exact sizes to what an op cannot have padded; to all, where that is not known."""
         new = (refused.symbols & padded.keys()) or set(padded)
         self._agreement.exact |= new
+        metrics.count("bucket.exact", len(new))
         where = ", ".join(sorted(map(self._names_of, new)))
         node: Node | None = refused.node
-        op = str(node.target) if node is not None else "the graph"
-        line = f" (at {location_of(node)})" if node is not None else ""
+        found = location_of(node) if node is not None else None
+        op, line = (found.op, f" (at {found})") if found is not None else ("the graph", "")
         metrics.warn_once(
             ("bucket", op, where, refused.reason),
             f"{op}{line} has no padded form: {refused.reason}. Compiled for exact sizes: {where}.",

@@ -278,3 +278,4 @@ def test_what_has_no_rule_is_named_and_gets_exact_sizes(programs: list[Graph]) -
         results = [compiled(x) for x in given]
     torch.testing.assert_close(results, [function(x) for x in given])
     assert len(programs) == 2
+    assert xla_dynamo.counters() == {"bucket.exact": 1}
