@@ -8,7 +8,7 @@ from tests.operators.cases import Case, cases, shard
 from tests.operators.shard import Shard
 
 DOOR = "bucket"
-SAMPLES = 1
+SAMPLES = 2  # those of the record
 CASES = shard(cases(["float32"], ["forward"]), "7/24")
 
 
