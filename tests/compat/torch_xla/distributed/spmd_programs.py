@@ -6,7 +6,9 @@ In a process of its own, as SPMD mode does not end.
 from __future__ import annotations
 
 import functools
+import random
 import re
+import runpy
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,8 @@ from torch import nn
 import xla_dynamo
 import xla_dynamo.compat
 from xla_dynamo.backend.runtime import partitions
+from xla_dynamo.backend.runtime.shardings import Grid, Sharding
+from xla_dynamo.compat.execution import spmd
 from xla_dynamo.errors import NotAvailable
 
 import torch_xla  # isort: skip
@@ -389,6 +393,25 @@ def loads_and_compiles() -> None:
     assert given.grad is not None
     torch.testing.assert_close(given.grad.cpu(), expected.grad)
     print(torch.nonzero(torch.eye(3, device="xla")).cpu().tolist())  # on the CPU, and back
+
+
+def fuzz(graphs: str) -> None:
+    """Random programs, whose inputs are split at random, against eager."""
+    xr.use_spmd()
+    drawn = random.Random(0)
+    mesh = Grid((2, 2), ("a", "b"), (0, 1, 2, 3))
+
+    def at_random(value: Any) -> Sharding:
+        split: list[tuple[int, ...]] = [()] * len(value.meta.shape)
+        for axis in drawn.sample((0, 1), 2):
+            if split and drawn.random() < 0.7:
+                dim = drawn.randrange(len(split))
+                split[dim] = (*split[dim], axis)
+        return Sharding(mesh, tuple(split))
+
+    spmd.mark_of = at_random
+    sys.argv = ["fuzz", "--graphs", graphs, "--seed", "3", "--door", "lazy"]
+    runpy.run_module("tests.fuzz", run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 
 from tests.programs import run
 
+ROOT = Path(__file__).parents[4]
 PROGRAMS = str(Path(__file__).with_name("spmd_programs.py"))
 
 
@@ -66,6 +67,13 @@ def test_a_checkpoint_is_loaded_on_other_devices(tmp_path: Path) -> None:
     """No tensor that is split is brought together, when it is saved or loaded."""
     assert program("saves", str(tmp_path)).splitlines() == ["[True, False, True, False]", "[2, 4]"]
     assert program("loads", str(tmp_path), devices=2).startswith("16 tensors; {devices=[2,1]0,1}")
+
+
+@pytest.mark.slow
+def test_random_programs_on_inputs_that_are_split_at_random() -> None:
+    module = "tests.compat.torch_xla.distributed.spmd_programs"
+    printed = run("-m", module, "fuzz", "40", cwd=ROOT, CPU_NUM_DEVICES="4")
+    assert "lazy: Tally(graphs=40" in printed
 
 
 def test_loaders_and_compiled_functions() -> None:
