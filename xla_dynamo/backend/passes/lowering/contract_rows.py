@@ -2,7 +2,8 @@
 
 PyTorch flattens both operands to rows, and multiplies the transpose of one by the other. Nothing
 has to be flattened, and XLA is free to choose layouts, as in `unflatten_matmul`: attention and its
-projections move a sixth fewer bytes. The values are the same.
+projections move a sixth fewer bytes. What is computed in rows, as a loss is, stays in rows. The
+values are the same.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ def contract_rows(graph: Graph, context: Context) -> bool:
     changed = False
     for node in graph.find_nodes(op="call_function", target=aten.mm.default):
         transposed, right = node.args
-        left = _transposed(transposed)
-        lead = _lead(left) or _lead(right)
-        if left is not None and lead and _value(node).is_floating_point():
+        both = _transposed(transposed), right
+        rows = [x for x in both if isinstance(x, Node) and x.target is aten.view.default]
+        lead = next((lead for x in rows if (lead := _lead(x))), [])
+        if len(rows) == 2 and lead and _value(node).is_floating_point():
             with graph.inserting_before(node):
-                operands = [_with_lead(graph, x, lead) for x in (left, right)]
+                operands = [_with_lead(graph, x, lead) for x in rows]
                 op = torch.ops.xla_dynamo.rows_product.default
                 substitute(node, call(graph, op, *operands, like=node))
             changed = True
@@ -44,17 +46,15 @@ def _transposed(node: Any) -> Node | None:
     return node.args[0] if is_swap or node.target is aten.t.default else None
 
 
-def _lead(rows: Node | None) -> list[int]:
-    """The dimensions that were flattened to `rows`, if they were."""
-    if rows is None or rows.target is not aten.view.default:
-        return []
+def _lead(rows: Node) -> list[int]:
+    """The dimensions that were flattened to `rows`, if only they were."""
     shape, flat = list(_value(rows.all_input_nodes[0]).shape), _value(rows).shape
     return shape[:-1] if len(shape) > 2 and shape[-1] == flat[-1] else []
 
 
 def _with_lead(graph: Graph, rows: Node, lead: list[int]) -> Node:
     """`rows` as they were before they were flattened."""
-    source = rows.all_input_nodes[0] if rows.target is aten.view.default else rows
+    source = rows.all_input_nodes[0]
     shape = [*lead, _value(rows).shape[-1]]
     if list(_value(source).shape) == shape:
         return source
