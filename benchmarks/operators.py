@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 
 from . import operator_page
 from .operator_cases import Case, Index, cases
@@ -134,9 +134,9 @@ def _theirs(
     tensors = [tensor.detach() for tensor in inputs]
     if not case.same_integers:
         tensors = [t if t.is_floating_point() else t.int() for t in tensors]
-    arrays = [pjrt.to_array(tensor, device) for tensor in tensors]
+    arrays = [transfers.to_array(tensor, device) for tensor in tensors]
     if cotangent is not None:
-        arrays.append(pjrt.to_array(cotangent, device))
+        arrays.append(transfers.to_array(cotangent, device))
     shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
     with jax.enable_x64(case.same_integers):
         lowered = jax.jit(_differentiated(case), keep_unused=True).lower(*shapes)

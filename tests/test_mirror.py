@@ -24,7 +24,7 @@ ELSEWHERE = {
     "executable/launch.py": "test_inspection.py",
     "executable/request.py": "test_inspection.py",
     "graph/torch_private.py": "test_architecture.py",
-    "lowering/dtypes.py": "backend/runtime/test_pjrt.py",
+    "lowering/dtypes.py": "backend/runtime/test_transfers.py",
     "lowering/rules/_dims.py": "backend/lowering/rules/test_reductions.py",
     "lowering/rules/_exponentials.py": "backend/lowering/rules/test_pointwise.py",
     "lowering/rules/_interpolation.py": "backend/lowering/rules/test_upsampling.py",

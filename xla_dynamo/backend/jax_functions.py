@@ -71,10 +71,10 @@ def _run(function: Callable[..., list[Any]], operands: Sequence[Tensor]) -> list
     import jax
 
     from xla_dynamo.backend import jax_adapter
-    from xla_dynamo.backend.runtime import pjrt
+    from xla_dynamo.backend.runtime import pjrt, transfers
 
     device = pjrt.device("cpu")
-    arrays = [pjrt.upload(x.contiguous(), device) for x in operands]
+    arrays = [transfers.upload(x.contiguous(), device) for x in operands]
     with jax_adapter.apart(wide=any(jax_adapter.is_wide(x.dtype) for x in arrays)):
         results = jax.jit(function)(*arrays)
-        return [pjrt.download(x) for x in results]
+        return [transfers.download(x) for x in results]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from xla_dynamo import UnsupportedOp
 from xla_dynamo.backend.executable.exported import lower_exported
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 
 
 class Function(nn.Module):
@@ -40,8 +40,8 @@ def run(module: nn.Module, *args: Any, key: Tensor | None = None) -> list[Tensor
     outputs = [_signature(kind) for kind in function.type.results]
     given = [(tuple(x.shape), np.dtype(str(x.numpy().dtype))) for x in map(Tensor.detach, inputs)]
     executable = pjrt.compile(lowered.module, device, given, outputs, {})
-    arrays = [pjrt.upload(x.detach(), device) for x in inputs]
-    return [pjrt.download(array) for array in executable(*arrays)]
+    arrays = [transfers.upload(x.detach(), device) for x in inputs]
+    return [transfers.download(array) for array in executable(*arrays)]
 
 
 def _signature(kind: Any) -> tuple[tuple[int, ...], np.dtype]:

@@ -9,7 +9,7 @@ import torch
 
 from tests.backend.graphs import traced
 from xla_dynamo.backend.executable import joint
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.errors import ReplicaError
 
 pytestmark = pytest.mark.spine
@@ -50,10 +50,10 @@ def test_what_the_others_hear() -> None:
     program = joint.JointProgram(job, ["all_reduce of x"], compile)
     assert job.told == [("launch", False), "wait", "compile", "compiled"]
     assert job.name.startswith("1 collectives (all_reduce of x, ")
-    x = pjrt.upload(torch.arange(3.0), *job.devices())
+    x = transfers.upload(torch.arange(3.0), *job.devices())
     job.told.clear()
     for _ in range(3):
-        assert pjrt.download(program(x)[0]).tolist() == [0, 1, 2]
+        assert transfers.download(program(x)[0]).tolist() == [0, 1, 2]
     assert job.told == [("launch", True)] * 2  # the first was told before the compile
 
 
@@ -63,7 +63,7 @@ def test_an_error_of_xla_is_explained() -> None:
 
     program = joint.JointProgram(Job(), ["one"], lambda on: fails)  # type: ignore[arg-type]
     with pytest.raises(ReplicaError, match="why"):
-        program(pjrt.upload(torch.ones(1), pjrt.device("cpu")))
+        program(transfers.upload(torch.ones(1), pjrt.device("cpu")))
 
 
 def test_collectives_as_text() -> None:

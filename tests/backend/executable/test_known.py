@@ -16,7 +16,7 @@ from xla_dynamo.backend.executable import known
 from xla_dynamo.backend.executable.request import Request
 from xla_dynamo.backend.lowering.registry import RULES
 from xla_dynamo.backend.passes.contract import WayIn
-from xla_dynamo.backend.runtime import cache, pjrt
+from xla_dynamo.backend.runtime import cache, pjrt, transfers
 
 
 def test_surroundings_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +77,8 @@ def test_what_was_remembered_is_found_and_loaded(
     )
     loaded = known.load(found, asked, device, "train.py:3")
     assert loaded is not None
-    (result,) = loaded(pjrt.to_array(torch.ones(3, dtype=torch.bfloat16), device))
-    assert pjrt.download(result).tolist() == [2, 2, 2]
+    (result,) = loaded(transfers.to_array(torch.ones(3, dtype=torch.bfloat16), device))
+    assert transfers.download(result).tolist() == [2, 2, 2]
     (record,) = xla_dynamo.compiles()
     assert (record.graph, record.from_disk, record.location) == ("a name", True, "train.py:3")
     (tmp_path / ("e" * 64)).unlink()

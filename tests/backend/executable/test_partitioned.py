@@ -19,7 +19,7 @@ from xla_dynamo.backend.executable.request import Request
 from xla_dynamo.backend.jax_adapter import cpu_client
 from xla_dynamo.backend.ops.sharding import MARK
 from xla_dynamo.backend.passes.contract import WayIn
-from xla_dynamo.backend.runtime import partitions, pjrt
+from xla_dynamo.backend.runtime import partitions, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.shardings import Grid, Sharding
 from xla_dynamo.errors import CompileError, UnsupportedOp
@@ -46,12 +46,12 @@ def run(
     donated = how.pop("donated", ())
     with xla_dynamo.capture() as stages:
         program = compile_arrays(graph, request(), on, donated, lambda op: None)
-    arrays = [pjrt.upload(t, on, s) for t, s in zip(tensors, inputs, strict=True)]
+    arrays = [transfers.upload(t, on, s) for t, s in zip(tensors, inputs, strict=True)]
     expected = function(*tensors)
     results: Any = program(*arrays)  # type: ignore[operator]
     for i in donated:
         assert arrays[i].is_deleted()
-    found = [pjrt.download(r, e.shape) for r, e in zip(results, expected, strict=True)]
+    found = [transfers.download(r, e.shape) for r, e in zip(results, expected, strict=True)]
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     return found, [partitions.sharding_of(r) for r in results], stages[0].hlo
@@ -127,8 +127,8 @@ def test_programs_by_the_shardings_of_arguments() -> None:
     program = partitioned.ByShardings(graph, Partitions(DEVICES), compile)
     x = wide(4, 4)
     for sharding in (split(0, None), split(None, 1), split(0, None)):
-        (result,) = program(pjrt.upload(x, Partitions(DEVICES), sharding))
-        assert torch.equal(pjrt.download(result), x + 1)
+        (result,) = program(transfers.upload(x, Partitions(DEVICES), sharding))
+        assert torch.equal(transfers.download(result), x + 1)
     assert compiles == [(split(0, None),), (split(None, 1),)]
 
 

@@ -18,7 +18,7 @@ from xla_dynamo.backend.lowering import importer, linker, rules
 from xla_dynamo.backend.lowering.bodies import Body, body_of
 from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.lowering.source import Location
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.errors import CompileError, InstallationError
 
 pytestmark = pytest.mark.spine
@@ -92,7 +92,9 @@ def run(module: Any, *inputs: Tensor) -> list[Tensor]:
     device = pjrt.device("cpu")
     signature = [((2, 3), np.dtype("float32"))]
     executable = pjrt.compile(module, device, signature * len(inputs), signature, {})
-    return pjrt.to_tensors(executable(*(pjrt.to_array(x, device) for x in inputs)), device, True)
+    return transfers.to_tensors(
+        executable(*(transfers.to_array(x, device) for x in inputs)), device, True
+    )
 
 
 @pytest.mark.parametrize("precision", ["DEFAULT", "HIGH", "HIGHEST"])

@@ -15,7 +15,7 @@ from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.lower import lower_graph
 from xla_dynamo.backend.lowering.native import NATIVE, is_native
 from xla_dynamo.backend.lowering.registry import Target
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 
 aten = torch.ops.aten
 DTYPES = (
@@ -185,9 +185,9 @@ def test_torch_mlir_is_right(op: Any) -> None:
         signature = [(tuple(t.shape), dtypes.to_numpy(t.dtype)) for t in arguments]
         results = [(tuple(t.shape), dtypes.to_numpy(t.dtype)) for t in expected]
         executable = pjrt.compile(module, device, signature, results, {})
-        arrays = [pjrt.to_array(t.contiguous(), device) for t in arguments]
+        arrays = [transfers.to_array(t.contiguous(), device) for t in arguments]
         for got, want in zip(
-            pjrt.to_tensors(executable(*arrays), device, True), expected, strict=True
+            transfers.to_tensors(executable(*arrays), device, True), expected, strict=True
         ):
             torch.testing.assert_close(got, want, equal_nan=True)
     assert claimed, f"{op} is listed, but no dtype of it is claimed"

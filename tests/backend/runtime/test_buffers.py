@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import xla_dynamo
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.backend.runtime.buffers import Residents, transient
 
 
@@ -26,10 +26,10 @@ def separate_memory(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
     def upload(tensor: torch.Tensor, on: pjrt.Device) -> pjrt.Array:
         uploads.append(tensor)
-        return pjrt.put(tensor.numpy().copy(), on)
+        return transfers.put(tensor.numpy().copy(), on)
 
-    monkeypatch.setattr(pjrt, "shares_memory", lambda on, tensor: False)
-    monkeypatch.setattr(pjrt, "to_array", upload)
+    monkeypatch.setattr(transfers, "shares_memory", lambda on, tensor: False)
+    monkeypatch.setattr(transfers, "to_array", upload)
     return uploads
 
 
@@ -39,8 +39,8 @@ def separate_memory(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 def test_aligned_cpu_tensors_are_aliased_both_ways(device: pjrt.Device, dtype: torch.dtype) -> None:
     tensor = torch.ones(64, dtype=dtype)
     array = transient(tensor, device)
-    assert pjrt.pointer(array) == tensor.data_ptr()
-    [back] = pjrt.to_tensors([array], device, host=True)
+    assert transfers.pointer(array) == tensor.data_ptr()
+    [back] = transfers.to_tensors([array], device, host=True)
     assert back.data_ptr() == tensor.data_ptr()
     assert back.dtype == dtype
 
@@ -48,7 +48,7 @@ def test_aligned_cpu_tensors_are_aliased_both_ways(device: pjrt.Device, dtype: t
 def test_unaligned_memory_is_copied(device: pjrt.Device) -> None:
     tensor = torch.arange(10.0)[1:]
     array = transient(tensor, device)
-    torch.testing.assert_close(pjrt.to_tensors([array], device, host=True)[0], tensor)
+    torch.testing.assert_close(transfers.to_tensors([array], device, host=True)[0], tensor)
 
 
 def test_in_place_updates_show_through_an_alias(device: pjrt.Device) -> None:
@@ -59,7 +59,7 @@ def test_in_place_updates_show_through_an_alias(device: pjrt.Device) -> None:
         parameter.add_(1)
     parameter.data.mul_(3)
     assert residents.array(parameter) is array
-    assert pjrt.to_tensors([array], device, host=True)[0].tolist() == [3.0] * 16
+    assert transfers.to_tensors([array], device, host=True)[0].tolist() == [3.0] * 16
 
 
 def test_replaced_memory_is_seen(device: pjrt.Device) -> None:
@@ -67,10 +67,10 @@ def test_replaced_memory_is_seen(device: pjrt.Device) -> None:
     parameter = nn.Parameter(torch.arange(16.0).reshape(4, 4))
     residents.array(parameter)
     parameter.data = parameter.data.t()
-    got = pjrt.to_tensors([residents.array(parameter)], device, host=True)[0]
+    got = transfers.to_tensors([residents.array(parameter)], device, host=True)[0]
     torch.testing.assert_close(got, parameter.detach().contiguous())
     parameter.data = torch.ones(4, 4)
-    got = pjrt.to_tensors([residents.array(parameter)], device, host=True)[0]
+    got = transfers.to_tensors([residents.array(parameter)], device, host=True)[0]
     torch.testing.assert_close(got, torch.ones(4, 4))
 
 
@@ -94,7 +94,7 @@ def test_a_device_with_its_own_memory_gets_parameters_once(
     assert len(separate_memory) == 1
     with torch.no_grad():
         parameter.add_(1)  # moves the version counter
-    assert pjrt.to_tensors([residents.array(parameter)], device, host=True)[0].sum() == 16
+    assert transfers.to_tensors([residents.array(parameter)], device, host=True)[0].sum() == 16
     assert len(separate_memory) == 2
 
 

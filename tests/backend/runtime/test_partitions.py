@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from xla_dynamo.backend.jax_adapter import cpu_client
-from xla_dynamo.backend.runtime import partitions, pjrt, shardings
+from xla_dynamo.backend.runtime import partitions, pjrt, shardings, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.shardings import Grid, Sharding
 
@@ -26,10 +26,10 @@ GRID = Grid((2, 2), ("data", "model"), (0, 1, 2, 3))
 )
 def test_there_and_back(sharding: Sharding, part: tuple[int, ...]) -> None:
     host = torch.arange(30.0).reshape(5, 6)
-    array = pjrt.upload(host, Partitions(DEVICES), sharding)
+    array = transfers.upload(host, Partitions(DEVICES), sharding)
     assert partitions.sharding_of(array) == sharding
     assert {piece.shape for piece in pjrt.parts(array)} == {part}
-    assert torch.equal(pjrt.download(array, host.shape), host)
+    assert torch.equal(transfers.download(array, host.shape), host)
     for number, piece in partitions.local_parts(array, DEVICES).items():
         index, _ = sharding.places(host.shape)[number]
         own = np.asarray(piece)[tuple(slice(s.stop - s.start) for s in index)]
@@ -37,14 +37,14 @@ def test_there_and_back(sharding: Sharding, part: tuple[int, ...]) -> None:
 
 
 def test_what_is_replicated() -> None:
-    scalar = pjrt.put(np.array(3.0), Partitions(DEVICES))
+    scalar = transfers.put(np.array(3.0), Partitions(DEVICES))
     assert len(pjrt.parts(scalar)) == 4
-    assert pjrt.download(scalar).item() == 3.0
-    assert partitions.sharding_of(pjrt.put(np.array(3.0), DEVICES[0])) is None
+    assert transfers.download(scalar).item() == 3.0
+    assert partitions.sharding_of(transfers.put(np.array(3.0), DEVICES[0])) is None
 
 
 def test_parts_become_an_array() -> None:
     sharding = Sharding(shardings.line(4), ((0,),))
-    parts = [pjrt.put(np.full(2, i), device) for i, device in enumerate(DEVICES)]
+    parts = [transfers.put(np.full(2, i), device) for i, device in enumerate(DEVICES)]
     whole = partitions.joined(parts, (8,), sharding, DEVICES)
-    assert pjrt.download(whole, (7,)).tolist() == [0, 0, 1, 1, 2, 2, 3]
+    assert transfers.download(whole, (7,)).tolist() == [0, 0, 1, 1, 2, 2, 3]

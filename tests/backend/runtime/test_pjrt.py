@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tests.programs import run
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.errors import CompileError, DeviceUnavailable, InstallationError
 
 pytestmark = pytest.mark.spine
@@ -51,8 +50,8 @@ def test_an_executable_runs_and_tells_what_it_is(device: pjrt.Device) -> None:
     x = torch.tensor([1.0, 2.0, 3.0])
     executable = pjrt.compile(module(doubled, np.ones(3, F32)), device, SIGNATURE, SIGNATURE, {})
     for _ in range(2):  # the second call is in C++
-        (array,) = executable(pjrt.to_array(x, device))
-        assert pjrt.download(array).tolist() == [2.0, 4.0, 6.0]
+        (array,) = executable(transfers.to_array(x, device))
+        assert transfers.download(array).tolist() == [2.0, 4.0, 6.0]
     assert "HloModule" in executable.optimized_hlo()
     assert executable.memory().argument_size_in_bytes == 12
     assert executable.cost()["flops"] == 3.0
@@ -64,8 +63,8 @@ def test_an_executable_survives_the_disk(
     program = module(doubled, np.ones(3, F32))
     data = pjrt.compile(program, device, SIGNATURE, SIGNATURE, {}).serialize()
     loaded = pjrt.deserialize(data, device, SIGNATURE, SIGNATURE, {})
-    (array,) = loaded(pjrt.to_array(torch.ones(3), device))
-    assert pjrt.download(array).tolist() == [2.0, 2.0, 2.0]
+    (array,) = loaded(transfers.to_array(torch.ones(3), device))
+    assert transfers.download(array).tolist() == [2.0, 2.0, 2.0]
     assert capfd.readouterr().err == ""  # XLA's logging of machine code for other machines
 
 
@@ -79,49 +78,6 @@ def test_hlo_of_a_module_before_xla_has_seen_it() -> None:
     text = pjrt.hlo_text(module(doubled, np.ones(3, F32)))
     assert "HloModule" in text
     assert "f32[3]" in text
-
-
-TENSORS: dict[str, Tensor] = {
-    "float32": torch.randn(2, 3),
-    "float64": torch.randn(3, dtype=torch.float64),
-    "bfloat16": torch.randn(3).bfloat16(),
-    "float8": torch.randn(3).to(torch.float8_e4m3fn),
-    "int64": torch.tensor([2**40, -1]),
-    "bool": torch.tensor([True, False]),
-    "complex64": torch.randn(2, dtype=torch.complex64),
-    "empty": torch.empty(0, 2),
-    "number": torch.tensor(2.5),
-}
-
-
-@pytest.mark.parametrize("name", TENSORS)
-def test_tensors_go_to_the_device_and_back(device: pjrt.Device, name: str) -> None:
-    tensor = TENSORS[name]
-    for array in (pjrt.to_array(tensor, device), pjrt.upload(tensor, device)):
-        back = pjrt.download(array)
-        assert back.dtype == tensor.dtype
-        assert back.shape == tensor.shape
-        assert back.tolist() == tensor.tolist()
-        (shared,) = pjrt.to_tensors([array], device, host=True)
-        assert shared.tolist() == tensor.tolist()
-
-
-def test_to_array_shares_memory_and_upload_does_not(device: pjrt.Device) -> None:
-    tensor = torch.zeros(64)
-    assert pjrt.shares_memory(device, tensor)
-    shared, copied = pjrt.to_array(tensor, device), pjrt.upload(tensor, device)
-    assert pjrt.pointer(shared) == tensor.data_ptr()
-    assert pjrt.pointer(copied) != tensor.data_ptr()
-    tensor.fill_(1)
-    assert pjrt.download(copied).sum() == 0
-    (back,) = pjrt.to_tensors([copied], device, host=True)
-    assert back.data_ptr() == pjrt.pointer(copied)
-
-
-def test_views_of_conjugates_are_resolved(device: pjrt.Device) -> None:
-    z = torch.tensor([1 + 2j, 3 - 4j])
-    assert pjrt.download(pjrt.upload(z.conj(), device)).tolist() == [1 - 2j, 3 + 4j]
-    assert pjrt.download(pjrt.upload(z.conj().imag, device)).tolist() == [-2.0, 4.0]
 
 
 def test_a_jaxlib_that_takes_no_programs_of_ours_is_named(
@@ -147,7 +103,7 @@ def test_a_compiler_option_of_a_wrong_type_is_no_fault_of_the_installation(
 FORKS = """
 import os, warnings
 from jax._src import xla_bridge
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 
 filters = list(warnings.filters)
 {first}

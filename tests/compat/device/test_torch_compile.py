@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.like_eager.lazy import XLA, assert_lockstep, assert_same, to_device
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import transfers
 from xla_dynamo.compat.recording import metrics
 from xla_dynamo.compat.values.values import value_of
 
@@ -30,10 +30,10 @@ def network() -> nn.Sequential:
 
 def pointer(x: Tensor) -> int:
     xm.mark_step()
-    return pjrt.pointer(value_of(x).array)
+    return transfers.pointer(value_of(x).array)
 
 
-def transfers() -> int:
+def copied() -> int:
     found = [metrics.metrics.get(name) for name in ("InboundData", "OutboundData")]
     return sum(metric.total for metric in found if metric is not None)
 
@@ -148,9 +148,9 @@ def test_nothing_is_copied() -> None:
     x, y = X.to(XLA), (X * 2).to(XLA)
     work(x, y)
     before = pointer(x), pointer(y)
-    count = transfers()
+    count = copied()
     same, flat, _ = work(x, y)
-    assert transfers() == count
+    assert copied() == count
     assert same is x
     assert pointer(same) == before[0]
     assert_same(flat, X.view(-1) * 2)

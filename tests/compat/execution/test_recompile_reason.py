@@ -15,7 +15,7 @@ from torch import nn
 
 import xla_dynamo
 from xla_dynamo.backend.lowering.registry import RULES
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import transfers
 from xla_dynamo.compat.execution import program_cache, recompile_reason
 from xla_dynamo.compat.recording import pending
 from xla_dynamo.compat.values.trie import State
@@ -177,7 +177,7 @@ def test_uploading_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12 bytes.")
 
     kept = torch.ones(512, 512).to(XLA)
-    monkeypatch.setattr(pjrt, "upload", refuse)
+    monkeypatch.setattr(transfers, "upload", refuse)
     with pytest.raises(xla_dynamo.OutOfMemory, match=r"xla:0 out of memory(.|\n)*1\.00MB"):
         torch.ones(3).to(XLA)
     monkeypatch.undo()

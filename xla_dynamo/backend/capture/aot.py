@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch._guards import CompileContext, TracingContext
 from torch._subclasses import FakeTensorMode
@@ -123,7 +124,7 @@ def compile(
 
     def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         joint_pass(joint, kwargs["num_fwd_outputs"])
-        with torch._functorch.config.patch(cse=False):  # passes/joint/merge_equal did
+        with functorch_config.patch(cse=False):  # passes/joint/merge_equal did
             return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
     return aot_autograd(

@@ -17,7 +17,7 @@ from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.bodies import op_of
 from xla_dynamo.backend.passes.contract import Stage
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
@@ -105,14 +105,14 @@ def _in_parts(
 
 
 def _to_array(value: Any, device: pjrt.Device | Partitions) -> Any:
-    return pjrt.upload(value, device) if isinstance(value, torch.Tensor) else value
+    return transfers.upload(value, device) if isinstance(value, torch.Tensor) else value
 
 
 def _to_tensor(value: Any) -> Any:
     """An array as a CPU tensor; CPU tensors, and tuples that an op returned, stay."""
     if isinstance(value, torch.Tensor) or not hasattr(value, "dtype"):
         return value
-    return pjrt.download(value)
+    return transfers.download(value)
 
 
 def _make_distinct(graph: Graph) -> None:

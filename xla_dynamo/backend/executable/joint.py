@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.ops.collectives import COLLECTIVES
-from xla_dynamo.backend.runtime import gloo_output, job, pjrt
+from xla_dynamo.backend.runtime import gloo_output, job, pjrt, transfers
 from xla_dynamo.config import config
 
 Run = Callable[..., Sequence[Any]]
@@ -62,7 +62,7 @@ class Agreed:
         self._launched = True
         with gloo_output.withheld():
             results = self.run(*arrays)
-            pjrt.wait(results)
+            transfers.wait(results)
             return results
 
 

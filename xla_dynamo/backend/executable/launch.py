@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 
 from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import edit, fx
-from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident
+from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 
@@ -80,7 +80,7 @@ def _on_tensors(
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
         arrays = executable(*[slot.array(given[slot.position]) for slot in slots])
-        return pjrt.to_tensors(arrays, device, host)
+        return transfers.to_tensors(arrays, device, host)
 
     if device.platform == "gpu":
         return _ordered(run, slots, device, homes)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import pjrt
+from . import pjrt, transfers
 
 
 class Residents:
@@ -43,8 +43,10 @@ class Residents:
         # The array keeps its source alive: a detached alias, so that `tensor` can be freed.
         array = transient(tensor.detach(), self._device)
         address = tensor.data_ptr()
-        shared = tensor.is_contiguous() and tensor.numel() > 0 and pjrt.pointer(array) == address
-        if not shared and (tensor.is_inference() or pjrt.shares_memory(self._device, tensor)):
+        shared = (
+            tensor.is_contiguous() and tensor.numel() > 0 and transfers.pointer(array) == address
+        )
+        if not shared and (tensor.is_inference() or transfers.shares_memory(self._device, tensor)):
             # Copied although memory could be shared (unaligned), or no version counter to trust.
             return array
         key = id(tensor)
@@ -75,7 +77,7 @@ class Slot:
         if self._always:
             return self._resident(tensor)
         key = id(tensor)
-        if key == self._previous and pjrt.shares_memory(self._device, tensor):
+        if key == self._previous and transfers.shares_memory(self._device, tensor):
             return self._resident(tensor)
         self._previous = key
         return transient(tensor, self._device)
@@ -111,8 +113,8 @@ def slots(
 def transient(tensor: torch.Tensor, device: pjrt.Device) -> pjrt.Array:
     """The array of a tensor for a single call."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-        return pjrt.to_array(tensor, device)
-    return pjrt.to_array(tensor.resolve_conj().resolve_neg().contiguous(), device)
+        return transfers.to_array(tensor, device)
+    return transfers.to_array(tensor.resolve_conj().resolve_neg().contiguous(), device)
 
 
 _residents: dict[Any, Residents] = {}

@@ -1,15 +1,13 @@
 # pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
 # (jaxlib ships no type information for its native module.)
-"""Compile StableHLO modules to PJRT executables, and convert torch tensors and PJRT buffers.
+"""PJRT devices, and executables compiled of StableHLO modules.
 
-The only file that touches private modules of jax and jaxlib, but for `jax_adapter`, which makes CPU
-clients and knows the versions. Seen on jax/jaxlib 0.7.2 to 0.12.0. Private API met here:
-array.ArrayImpl, core.ShapedArray, tree_util, xla_bridge.get_backend, _jax.DeviceList,
-CompileOptions, compile_and_load, (de)serialize_executable, dlpack_managed_tensor_to_buffer,
-buffer_to_dlpack_managed_tensor, batched_device_put, batched_block_until_ready,
-mlir.serialize_portable_artifact, and _jax.pjit with MeshExecutableFastpathData: the C++ call path
-of jax.jit, here over an executable that we compiled (200 arguments: 0.28 ms in and out against
-0.59 ms for execute_sharded + disassemble).
+Private API of jax and jaxlib met here, seen on 0.7.2 to 0.12.0: array.ArrayImpl, core.ShapedArray,
+tree_util, xla_bridge.get_backend, _jax.DeviceList, CompileOptions, compile_and_load,
+(de)serialize_executable, mlir.serialize_portable_artifact, and _jax.pjit with
+MeshExecutableFastpathData: the C++ call path of jax.jit, here over an executable that we compiled
+(200 arguments: 0.28 ms in and out against 0.59 ms for execute_sharded + disassemble). What differs
+between versions is in `jax_adapter`; `transfers` and `partitions` meet what arrays need.
 """
 
 from __future__ import annotations
@@ -17,13 +15,12 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-import torch
 from jax._src import core, tree_util, xla_bridge
 from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
@@ -31,20 +28,17 @@ from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
 from xla_dynamo import versions
-from xla_dynamo.backend.jax_adapter import computation, cpu_client, dlpack_importer, loading
+from xla_dynamo.backend.jax_adapter import computation, cpu_client, loading
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
 from . import gpu_order, host_kernels, host_memory, job, partitions
 from .partitions import Partitions
-from .shardings import Sharding
 
 Device = Any
 Array = Any
 
 # One device, those of a program's replicas, or those of its parts.
 Where = Device | tuple[Device, ...] | Partitions
-
-_TORCH_DEVICE_TYPE = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "rocm": "cuda"}
 
 
 @functools.cache
@@ -356,136 +350,3 @@ def _options(on: Where, overrides: Mapping[str, Any]) -> Any:
     options.device_assignment = xc.DeviceAssignment.create(ids)
     options.env_option_overrides = list(overrides.items())
     return options
-
-
-def shares_memory(of: Device, tensor: torch.Tensor) -> bool:
-    """Whether the device can read this tensor's memory as it stands."""
-    return _TORCH_DEVICE_TYPE.get(of.platform) == tensor.device.type
-
-
-def to_array(tensor: torch.Tensor, on: Device) -> Array:
-    """A dense row-major tensor as an array on the device: zero-copy where memory is shared.
-
-    The array keeps the tensor's storage alive. XLA never writes to it. On a GPU the array is ready
-    when what PyTorch has queued so far is done (see `gpu_order`).
-    """
-    if on.platform == "cpu" and tensor.numel() > 0:
-        try:
-            # 5 us, nearly all of it in the two conversions: this line is on the path of every call.
-            return _dlpack_in(_torch_dlpack_out(tensor), on, None, None, _DLPACK_CPU)
-        except BufferError:  # float8 in torch 2.9
-            return put(_to_numpy(tensor), on)
-    if gpu_order.shared_with(on) and tensor.numel() > 0:
-        there = tensor.to(gpu_order.home(on))
-        stream = gpu_order.after_torch(on)
-        return _dlpack_in(_torch_dlpack_out(there), on, stream, None, _DLPACK_CUDA)
-    return put(_to_numpy(tensor), on)
-
-
-def put(host: np.ndarray, on: Device | Partitions, **semantics: Any) -> Array:
-    """A NumPy array copied to the device, at its own width (no 64-bit truncation).
-
-    With several devices, each gets all of it.
-    """
-    if isinstance(on, Partitions):
-        return partitions.put(host, on.replicated(host.ndim), on.devices, **semantics)
-    aval = core.ShapedArray(host.shape, host.dtype)
-    sharding = jax.sharding.SingleDeviceSharding(on)
-    return xc.batched_device_put(aval, sharding, [host], [on], enable_x64=True, **semantics)
-
-
-def upload(
-    tensor: torch.Tensor, on: Device | Partitions, sharding: Sharding | None = None
-) -> Array:
-    """A CPU tensor copied to the device; the tensor may change as soon as this returns.
-
-    sharding: what each of several devices gets; default: all of it.
-    """
-    host = _to_numpy(tensor.resolve_conj().resolve_neg())
-    during_call = xc.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
-    if sharding is None:
-        return put(host, on, host_buffer_semantics=during_call)
-    return partitions.put(host, sharding, _devices(on), host_buffer_semantics=during_call)
-
-
-def download(array: Array, shape: Sequence[int] | None = None) -> torch.Tensor:
-    """An array of any device copied to a new CPU tensor, once it is computed.
-
-    shape: without the padding of parts; default: the array's.
-
-    Raises:
-        Whatever the program that computes it failed with on the device.
-    """
-    if partitions.sharding_of(array) is None:
-        return _from_numpy(np.array(array))
-    return _from_numpy(partitions.whole(array, array.shape if shape is None else shape))
-
-
-def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Tensor]:
-    """Arrays of the device as torch tensors.
-
-    With `host` they become CPU tensors, else tensors on the device; zero-copy if that is where
-    they are. On a GPU PyTorch's current stream waits for them, elsewhere the caller.
-
-    Raises:
-        Whatever the program that computes them failed with on the device.
-    """
-    if gpu_order.shared_with(on) and not host:
-        stream = gpu_order.torch_stream(on)
-        return [_torch_dlpack_in(_dlpack_out(array, stream)) for array in arrays]
-    wait(arrays)
-    if on.platform == "cpu" or not host:
-        try:
-            return [_torch_dlpack_in(_dlpack_out(array)) for array in arrays]
-        except (BufferError, RuntimeError):  # float8 in jaxlib 0.7 or torch 2.9
-            if on.platform != "cpu":
-                raise
-    return [_from_numpy(np.array(array)) for array in arrays]
-
-
-def wait(arrays: Sequence[Array]) -> None:
-    """Return when the arrays are computed; other threads run meanwhile.
-
-    Raises:
-        Whatever the program that computes them failed with on the device.
-    """
-    _jax.batched_block_until_ready(arrays)
-
-
-def pointer(array: Array) -> int:
-    """The address of the array's memory on its device."""
-    return array.unsafe_buffer_pointer()
-
-
-# Device types of the DLPack standard.
-_DLPACK_CPU, _DLPACK_CUDA = 1, 2
-_torch_dlpack_out: Callable[[torch.Tensor], Any] = torch._C._to_dlpack  # type: ignore[attr-defined]
-_torch_dlpack_in: Callable[[Any], torch.Tensor] = torch._C._from_dlpack  # type: ignore[attr-defined]
-_dlpack_in = dlpack_importer(_jax.dlpack_managed_tensor_to_buffer)
-_dlpack_out = _jax.buffer_to_dlpack_managed_tensor
-
-
-def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    tensor = tensor.cpu()
-    if tensor.dtype in _VIEWED:
-        integers, viewed = _VIEWED[tensor.dtype]
-        return tensor.view(integers).numpy().view(viewed)
-    return tensor.numpy()
-
-
-def _from_numpy(host: np.ndarray) -> torch.Tensor:
-    for dtype, (integers, viewed) in _VIEWED.items():
-        if host.dtype == viewed:
-            plain = np.dtype(str(integers).removeprefix("torch."))
-            memory = torch.from_numpy(host.view(plain))
-            # Not a view: autograd refuses in-place ops on some.
-            tensor = torch.empty(0, dtype=dtype, device="cpu")
-            return tensor.set_(memory.untyped_storage(), 0, memory.shape, memory.stride())
-    return torch.from_numpy(host)
-
-
-_VIEWED = {
-    torch.bfloat16: (torch.int16, jax.numpy.bfloat16.dtype),
-    torch.float8_e4m3fn: (torch.int8, jax.numpy.float8_e4m3fn.dtype),
-    torch.float8_e5m2: (torch.int8, jax.numpy.float8_e5m2.dtype),
-}

@@ -20,9 +20,10 @@ from xla_dynamo.lazily import lazily
 from .sync import cut, device_of, download, materialize, note_launch, upload
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import pjrt
+    from xla_dynamo.backend.runtime import pjrt, transfers
 else:
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
 Listener = Callable[["pjrt.Executable"], None]
 # Are told of every graph that is compiled, and of every launch of one.
@@ -66,7 +67,7 @@ def _arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Ar
         leaf = leaf_of(each)
         value = upload(pending.trace(device), each) if leaf is None else leaf.value
         if stored(value.meta.dtype) is not value.meta.dtype:  # compiled graphs have no such switch
-            arrays.append(pjrt.upload(download(value), device_of(trace_of(value))))
+            arrays.append(transfers.upload(download(value), device_of(trace_of(value))))
         else:
             waits = waits or value.array is None
             arrays.append(materialize(value))
@@ -81,7 +82,7 @@ def _tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Ten
     for array in arrays:
         dtype = dtypes.to_torch(array.dtype)
         if stored(dtype) is not dtype:
-            made.append(tensor(upload(home, pjrt.download(array))))
+            made.append(tensor(upload(home, transfers.download(array))))
         else:
             made.append(tensor(Value(meta(torch.Size(array.shape), dtype), home, array=array)))
     return made

@@ -19,7 +19,7 @@ from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.executable import joint, partitioned
-    from xla_dynamo.backend.runtime import job, partitions, pjrt
+    from xla_dynamo.backend.runtime import job, partitions, pjrt, transfers
     from xla_dynamo.backend.runtime.shardings import Sharding
 else:
     job = lazily("xla_dynamo.backend.runtime.job", globals())
@@ -27,6 +27,7 @@ else:
     partitioned = lazily("xla_dynamo.backend.executable.partitioned", globals())
     partitions = lazily("xla_dynamo.backend.runtime.partitions", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
 _on: partitions.Partitions | None = None
 
@@ -59,7 +60,7 @@ def key(trace: Trace, live: Sequence[int], dead: Sequence[int]) -> Any:
         return live, dead
     for value in trace.inputs:
         if partitions.sharding_of(value.array) is None:  # of before SPMD mode began
-            value.array = pjrt.upload(pjrt.download(value.array), _on)
+            value.array = transfers.upload(transfers.download(value.array), _on)
     return live, dead, tuple([value.array.sharding for value in trace.inputs])
 
 

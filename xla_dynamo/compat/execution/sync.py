@@ -32,10 +32,11 @@ from . import failed_values, out_of_memory, program_cache, settings, spmd
 from .program_cache import Program, Run
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import pjrt
+    from xla_dynamo.backend.runtime import pjrt, transfers
     from xla_dynamo.backend.runtime.shardings import Sharding
 else:
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
 
 def _references(values: list[Value]) -> list[int]:
@@ -165,10 +166,10 @@ def arguments(trace: Trace, program: Program) -> list[Array]:
     arrays = [inputs[i].array for i in program.inputs]
     device = device_of(trace)
     for dtype, indices in program.scalars:
-        arrays.append(pjrt.put(np.array([scalars[i] for i in indices], dtype), device))
+        arrays.append(transfers.put(np.array([scalars[i] for i in indices], dtype), device))
     if program.seeds:
         seeds = np.array([trace.seeds[i] for i in program.seeds], np.uint64)
-        arrays.append(pjrt.put(seeds.view(np.uint32).reshape(-1, 2), device))
+        arrays.append(transfers.put(seeds.view(np.uint32).reshape(-1, 2), device))
     return arrays
 
 
@@ -246,7 +247,7 @@ def upload(trace: Trace, host: torch.Tensor, like: Meta | None = None) -> Value:
 def _upload(trace: Trace, host: torch.Tensor, sharding: Sharding | None = None) -> Array:
     start = time.perf_counter_ns()
     try:
-        array = pjrt.upload(host, device_of(trace), sharding)
+        array = transfers.upload(host, device_of(trace), sharding)
     except Exception as error:
         out_of_memory.reraise(error, trace)
     metrics.uploaded(time.perf_counter_ns() - start, host.nbytes)
@@ -316,7 +317,7 @@ def _host(value: Value) -> torch.Tensor:
     if isinstance(known, PutOff):
         return known.op.func(*known.arguments([_host(part) for part in known.parts]))
     shape = value.meta.shape
-    host = known.host if type(known) is Held else pjrt.download(value.array, shape)
+    host = known.host if type(known) is Held else transfers.download(value.array, shape)
     return host if host.dtype is value.meta.dtype else host.to(value.meta.dtype)
 
 

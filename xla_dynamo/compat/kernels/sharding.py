@@ -22,10 +22,11 @@ from xla_dynamo.errors import NotAvailable
 from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import partitions, pjrt
+    from xla_dynamo.backend.runtime import partitions, pjrt, transfers
 else:
     partitions = lazily("xla_dynamo.backend.runtime.partitions", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
 
 def split(tensor: torch.Tensor, sharding: Sharding) -> None:
@@ -44,8 +45,8 @@ def split(tensor: torch.Tensor, sharding: Sharding) -> None:
     elif value.array is None:
         constrain(tensor, sharding)
     elif partitions.sharding_of(value.array) != sharding:
-        host = pjrt.download(value.array, value.meta.shape)
-        value.array = pjrt.upload(host, on, sharding)
+        host = transfers.download(value.array, value.meta.shape)
+        value.array = transfers.upload(host, on, sharding)
 
 
 def take_back(tensor: torch.Tensor) -> None:
@@ -53,9 +54,9 @@ def take_back(tensor: torch.Tensor) -> None:
     on, value = spmd.where(), value_of(tensor)
     if on is None or value.array is None:
         return
-    host = pjrt.download(value.array, value.meta.shape)
+    host = transfers.download(value.array, value.meta.shape)
     if value.stamp is trace_of(value).stamp:  # what is pending takes it
-        value.array = pjrt.upload(host, on)
+        value.array = transfers.upload(host, on)
     else:
         value.ref, value.array = Held(host, sync.place, is_upload=True), None
 
@@ -126,12 +127,12 @@ def local_numbers() -> list[int]:
 
 def parts(tensor: torch.Tensor) -> dict[int, torch.Tensor]:
     """The part of a tensor on each device of this process, padding included, on the CPU."""
-    return {number: pjrt.download(each) for number, each in _parts(tensor).items()}
+    return {number: transfers.download(each) for number, each in _parts(tensor).items()}
 
 
 def part(tensor: torch.Tensor, number: int) -> torch.Tensor:
     """The part of a tensor on one device of this process, padding included, on the CPU."""
-    return pjrt.download(_parts(tensor)[number])
+    return transfers.download(_parts(tensor)[number])
 
 
 def _parts(tensor: torch.Tensor) -> dict[int, Any]:
@@ -191,5 +192,5 @@ def of_parts(
 
 def _joined(given: dict[int, torch.Tensor], shape: Sequence[int], sharding: Sharding) -> Any:
     on = _all(sharding)
-    made = [pjrt.upload(given[n].contiguous(), on.devices[n]) for n in local_numbers()]
+    made = [transfers.upload(given[n].contiguous(), on.devices[n]) for n in local_numbers()]
     return partitions.joined(made, sharding.padded(shape), sharding, on.devices)

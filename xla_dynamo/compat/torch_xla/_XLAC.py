@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import transfers
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
 from xla_dynamo.compat.execution import settings, sync
@@ -186,7 +186,7 @@ _xla_get_tensor_view_alias_id = _xla_get_tensor_id
 
 
 def _unsafe_buffer_pointer(tensor: torch.Tensor) -> int:
-    return pjrt.pointer(sync.materialize(value_of(tensor)))
+    return transfers.pointer(sync.materialize(value_of(tensor)))
 
 
 # Random state, counters, settings.

@@ -33,12 +33,13 @@ from ._stablehlo_folder import VariableType as VariableType
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.lowering import dtypes, linker
-    from xla_dynamo.backend.runtime import buffers, pjrt
+    from xla_dynamo.backend.runtime import buffers, pjrt, transfers
 else:
     dtypes = lazily("xla_dynamo.backend.lowering.dtypes", globals())
     linker = lazily("xla_dynamo.backend.lowering.linker", globals())
     buffers = lazily("xla_dynamo.backend.runtime.buffers", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
 
 @dataclass
@@ -169,7 +170,7 @@ def _launched(executable: Any, tensors: Sequence[Tensor], home: torch.device | N
         return list(resident.RESIDENCIES[home.type].launch(executable, tensors, home))
     device = _device(None)
     arrays = [buffers.transient(tensor, device) for tensor in tensors]
-    return pjrt.to_tensors(executable(*arrays), device, True)
+    return transfers.to_tensors(executable(*arrays), device, True)
 
 
 def _check(meta: StableHLOFunctionMeta, given: Sequence[Any]) -> None:
