@@ -51,6 +51,7 @@ def test_inference() -> None:
             argument_names=("L['x']", "L['y']"),
             static=frozenset(),
             visible=2,
+            results=("add", "t"),
         )
     }
     assert seen.joint == [(2, None)]

@@ -45,7 +45,7 @@ class Layout:
             return x
         on, x = x.device, x.detach()
         x = x.cpu() if on.type != "cpu" else x
-        padded = torch.empty(self._padded_parts, dtype=x.dtype)
+        padded = torch.empty(self._padded_parts, dtype=x.dtype, device="cpu")
         inside = padded
         for d, (n, there) in enumerate(zip(self._parts, self._padded_parts, strict=True)):
             if n != there:
@@ -92,7 +92,7 @@ def _restrided(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
             if x.shape != shape
             else x.clone(memory_format=torch.contiguous_format)
         )
-    made = torch.empty_strided(once, strides, dtype=x.dtype).copy_(x)
+    made = torch.empty_strided(once, strides, dtype=x.dtype, device=x.device).copy_(x)
     return made if made.shape == shape else made.as_strided(shape, strides)
 
 
@@ -146,7 +146,7 @@ class PaddedCall:
             if dims is not None and any(dim.is_padded for dim in dims)
         ]
         self._numbers = [
-            torch.tensor([evaluated(number, real) for number in numbers], dtype=dtype)
+            torch.tensor([evaluated(n, real) for n in numbers], dtype=dtype, device="cpu")
             for dtype, numbers in graph.numbers
         ]
         self._results = [

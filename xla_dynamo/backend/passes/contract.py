@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, Node
@@ -18,7 +18,8 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.options import Options
 
-from .padding.plan import PaddedGraph, Plan
+if TYPE_CHECKING:
+    from .padding.plan import PaddedGraph, Plan  # imports sympy
 
 
 class Stage(enum.Enum):

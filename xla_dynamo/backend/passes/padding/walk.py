@@ -70,7 +70,7 @@ def _argument(p: Padder, node: Node, plan: Plan, is_runtime_int: bool) -> tuple[
         p.values[node] = Padded(node, tuple(dims), p.inputs[node])
         return tuple(dims)
     if is_runtime_int:
-        p.inputs[node] = p.fake((), torch.empty((), dtype=torch.int64))
+        p.inputs[node] = p.fake((), torch.empty((), dtype=torch.int64, device="cpu"))
         p.values[node] = Padded(node, (), p.inputs[node], is_number=True)
     else:
         p.values[node] = p.size(value)
