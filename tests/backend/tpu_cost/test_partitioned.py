@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from benchmarks import torch_models
-from xla_dynamo import DeviceUnavailable
 from xla_dynamo.backend.tpu_cost.partitioned import PartitionedStep, analyze_partitioned_step
 from xla_dynamo.errors import CompileError
 
@@ -26,18 +25,15 @@ def spec(name: str, parameter: Tensor) -> tuple[str | None, ...]:
 
 def step(data: int, model: int, topology: str, **sizes: int) -> PartitionedStep:
     gpt, inputs = torch_models.gpt(batch=2 * data, heads=16, **sizes).build()
-    try:
-        return analyze_partitioned_step(
-            gpt,
-            inputs,
-            mesh={"data": data, "model": model},
-            parameters=spec,
-            batch=("data",),
-            topology_name=topology,
-            matmul_precision="medium",
-        )
-    except DeviceUnavailable as error:
-        pytest.skip(str(error))
+    return analyze_partitioned_step(
+        gpt,
+        inputs,
+        mesh={"data": data, "model": model},
+        parameters=spec,
+        batch=("data",),
+        topology_name=topology,
+        matmul_precision="medium",
+    )
 
 
 def bytes_of(chips: int, width: int, layers: int, others: int) -> float:

@@ -58,7 +58,7 @@ def key_of(parts: Sequence[str], options: Options, device: pjrt.Device) -> str |
     parts: the text of the graph, and of all that decides how it is lowered beside the options.
     """
     kept = options.disk_cache and config().cache_dir is not None
-    if not kept or metrics.wants_stages() or _foreign_rules(len(RULES)):
+    if not kept or metrics.wants_stages() or _foreign_rules():
         return None
     surroundings = (_code(), jax_adapter.settings(), str(torch.get_default_dtype()))
     target = target_of(options, pjrt.platform(device))
@@ -66,11 +66,16 @@ def key_of(parts: Sequence[str], options: Options, device: pjrt.Device) -> str |
     return cache.key_of(["known", *parts, *of_program, *surroundings])
 
 
-@functools.lru_cache(maxsize=1)
-def _foreign_rules(count: int) -> bool:
+def _foreign_rules() -> bool:
     """Whether another package has registered rules, which no key would tell apart."""
-    package = __name__.partition(".")[0]
-    return any(rule.__module__.partition(".")[0] != package for rule in RULES.values())
+    own = (__name__.partition(".")[0], "jax", "jaxlib")  # functions of JAX are rules as they are
+    return any(_module_of(rule.function).partition(".")[0] not in own for rule in RULES.values())
+
+
+def _module_of(function: Any) -> str:
+    for inner in ("plain", "func"):  # of PerPlatform, of functools.partial
+        function = getattr(function, inner, function)
+    return getattr(function, "__module__", None) or ""
 
 
 @functools.cache

@@ -131,14 +131,21 @@ def backward_q(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> No
     @pallas.when(is_seen(call, i, j))
     def add() -> None:
         scores = _scores(call, q_ref, k_ref, mask, i, j)
-        weights = jnp.exp(scores - _column(lse_ref))
-        of_weights = _dot(call, grad_ref[0, 0], v_ref[0, 0], _ROWS)
-        of_scores = weights * (of_weights - _column(along_ref)) * call.scale
+        _, of_scores = _weights(call, scores, v_ref, grad_ref, lse_ref, along_ref)
         total_ref[...] += _dot(call, of_scores.astype(k_ref.dtype), k_ref[0, 0], _COLUMNS)
 
     @pallas.when(j == call.blocks[1] - 1)
     def finish() -> None:
         out_ref[0, 0] = total_ref[...].astype(out_ref.dtype)
+
+
+def _weights(
+    call: Call, scores: Array, v_ref: Any, grad_ref: Any, lse_ref: Any, along_ref: Any
+) -> tuple[Array, Array]:
+    """The weights that forward had, and the gradient of the scores."""
+    weights = jnp.exp(scores - _column(lse_ref))
+    of_weights = _dot(call, grad_ref[0, 0], v_ref[0, 0], _ROWS)
+    return weights, weights * (of_weights - _column(along_ref)) * call.scale
 
 
 def backward_kv(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> None:
@@ -154,9 +161,7 @@ def backward_kv(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> N
     @pallas.when(is_seen(call, i, j))
     def add() -> None:
         scores = _scores(call, q_ref, k_ref, mask, i, j)
-        weights = jnp.exp(scores - _column(lse_ref))
-        of_weights = _dot(call, grad_ref[0, 0], v_ref[0, 0], _ROWS)
-        of_scores = weights * (of_weights - _column(along_ref)) * call.scale
+        weights, of_scores = _weights(call, scores, v_ref, grad_ref, lse_ref, along_ref)
         grad, q = grad_ref[0, 0], q_ref[0, 0]
         v_total_ref[...] += _dot(call, weights.T.astype(grad.dtype), grad, _COLUMNS)
         k_total_ref[...] += _dot(call, of_scores.T.astype(q.dtype), q, _COLUMNS)
