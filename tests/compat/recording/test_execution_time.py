@@ -64,10 +64,13 @@ def test_a_result_that_was_given_away_shares_the_time_of_the_next() -> None:
 
 
 _PENDING = """
+import signal
 import threading
 import time
 
 from xla_dynamo.compat.recording.execution_time import Watch
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 
 
 class Pending:
