@@ -17,7 +17,7 @@ ENTRY = 32 + 100  # the digest and the data
 
 @pytest.fixture
 def disk(tmp_path: Path) -> DiskCache:
-    return DiskCache(tmp_path / "cache", 3 * ENTRY)
+    return DiskCache(tmp_path / "cache", 3 * ENTRY + ENTRY // 2)
 
 
 def test_what_is_put_is_got(disk: DiskCache) -> None:
@@ -53,6 +53,22 @@ def test_the_least_recently_used_go_and_foreign_files_stay(disk: DiskCache, tmp_
     disk.put(KEYS[3], b"x" * 100)
     assert [key for key in KEYS if disk.get(key)] == [KEYS[0], KEYS[2], KEYS[3]]
     assert (folder / "notes.txt").exists()
+
+
+def test_other_processes_write_too(tmp_path: Path) -> None:
+    caches = [DiskCache(tmp_path, 100 * ENTRY) for _ in range(4)]
+    for i in range(400):
+        caches[i % 4].put(f"{i:064x}", b"x" * 100)
+        assert len(os.listdir(tmp_path)) <= 100
+    assert all(caches[0].get(f"{i:064x}") for i in range(360, 400))
+
+
+def test_a_folder_with_room_is_not_looked_through(tmp_path: Path, monkeypatch) -> None:
+    disk = DiskCache(tmp_path, 10_000 * ENTRY)
+    disk.put(KEYS[0], b"x")
+    monkeypatch.setattr(cache, "entries", None)
+    for i in range(1000):
+        disk.put(f"{i:064x}", b"x" * 100)
 
 
 def test_no_half_written_entry_stays(disk: DiskCache, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def _entry(
     folder = config().cache_dir if request.options.disk_cache else None
     if folder is None:
         return None
-    disk = cache.DiskCache(folder, config().cache_bytes)
+    disk = cache.opened(folder, config().cache_bytes)
     key = cache.key_of(
         [lowered.canonical(), pjrt.describe(device), repr(sorted(overrides.items()))]
     )

@@ -133,7 +133,7 @@ def remember(key: str, executable: pjrt.Executable, details: Any) -> None:
 def _disk() -> cache.DiskCache:
     folder = config().cache_dir
     assert folder is not None
-    return cache.DiskCache(folder, config().cache_bytes)
+    return cache.opened(folder, config().cache_bytes)
 
 
 def _text(signature: pjrt.Signature) -> list[Any]:

@@ -13,7 +13,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 _DIGEST_BYTES = 32
@@ -21,11 +21,16 @@ _KEY = re.compile("[0-9a-f]{64}")
 
 
 class DiskCache:
-    """A folder of executables, at most `limit` bytes; the least recently used go first."""
+    """A folder of executables, at most `limit` bytes; the least recently used go first.
+
+    Other processes write to it too: the folder is looked through again when this one has written
+    an eighth of the room that was left.
+    """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
         self._limit = limit
+        self._unseen = 0  # bytes that this process may write before it looks again
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under `key`, or None (missing, unreadable or damaged)."""
@@ -45,16 +50,29 @@ class DiskCache:
             with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
                 file.write(hashlib.sha256(data).digest() + data)
             os.replace(file.name, self._folder / key)
-            self._evict()
+            self._unseen -= _DIGEST_BYTES + len(data)
+            if self._unseen < 0:
+                self._evict()
 
     def _evict(self) -> None:
-        own = [(e.stat().st_mtime, e.stat().st_size, e) for e in entries(self._folder)]
-        total = sum(size for _, size, _ in own)
-        for _, size, entry in sorted(own):
-            if total <= self._limit:
-                break
-            entry.unlink(missing_ok=True)
-            total -= size
+        """Bring a folder that is too large down to 15/16 of the limit."""
+        with contextlib.suppress(FileNotFoundError):  # another process evicts as well
+            stats = [(entry.stat(), entry) for entry in entries(self._folder)]
+            own = sorted((stat.st_mtime, stat.st_size, entry) for stat, entry in stats)
+            total = sum(size for _, size, _ in own)
+            goal = self._limit if total <= self._limit else self._limit - self._limit // 16
+            for _, size, entry in own:
+                if total <= goal:
+                    break
+                entry.unlink(missing_ok=True)
+                total -= size
+            self._unseen = (self._limit - total) // 8
+
+
+@lru_cache(maxsize=16)
+def opened(folder: Path, limit: int) -> DiskCache:
+    """The cache in `folder`, one for all who ask."""
+    return DiskCache(folder, limit)
 
 
 def entries(folder: Path) -> list[Path]:
