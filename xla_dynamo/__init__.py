@@ -17,11 +17,13 @@ from .backend.metrics import FallbackWarning as FallbackWarning
 from .backend.metrics import PassRecord as PassRecord
 from .backend.metrics import RecompileWarning as RecompileWarning
 from .backend.metrics import Stages as Stages
+from .backend.metrics import Transfers as Transfers
 from .backend.metrics import capture as capture
 from .backend.metrics import compiles as compiles
 from .backend.metrics import counters as counters
 from .backend.metrics import passes as passes
 from .backend.metrics import reset_metrics as reset_metrics
+from .backend.metrics import transfers as transfers
 from .errors import CompileError as CompileError
 from .errors import DeviceUnavailable as DeviceUnavailable
 from .errors import InstallationError as InstallationError

@@ -1,6 +1,7 @@
 """Records of compiles and passes, warnings of fallbacks and recompiles, and counters.
 
-Public through `xla_dynamo`: `compiles()`, `counters()`, `passes()`, `reset_metrics()`, `capture()`.
+Public through `xla_dynamo`: `compiles()`, `counters()`, `transfers()`, `passes()`, `capture()`,
+`reset_metrics()`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _counters: collections.Counter[str] = collections.Counter()
 # Bounded: a process that keeps compiling must not grow.
 _compiles: collections.deque[CompileRecord] = collections.deque(maxlen=10_000)
 _passes: dict[str, PassRecord] = {}
+_transfers = [0, 0, 0, 0]
 _captures: list[list[Stages]] = []
 _dumped: collections.Counter[str] = collections.Counter()  # files by graph; only for dumps
 _reported: Bounded[object, bool] = Bounded(10_000)
@@ -90,6 +92,19 @@ class PassRecord:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Transfers:
+    """What was copied between the host and a device that has memory of its own.
+
+    to_device, to_host: how many tensors; bytes_to_device, bytes_to_host: their sizes.
+    """
+
+    to_device: int = 0
+    bytes_to_device: int = 0
+    to_host: int = 0
+    bytes_to_host: int = 0
+
+
 @dataclass
 class Stages:
     """The text of each stage of one executable: FX, torch dialect, StableHLO, optimized HLO."""
@@ -126,6 +141,23 @@ def counters() -> dict[str, int]:
         return dict(_counters)
 
 
+def transfers() -> Transfers:
+    """What programs of torch.compile copied since the last `reset_metrics()`, on CPU tensors.
+
+    Nothing where programs run on the CPU: they share its memory.
+    """
+    with _lock:
+        return Transfers(*_transfers)
+
+
+def count_transfer(size: int, *, to_device: bool) -> None:
+    """Add a tensor of `size` bytes that was copied."""
+    at = 0 if to_device else 2
+    with _lock:
+        _transfers[at] += 1
+        _transfers[at + 1] += size
+
+
 def compiles() -> list[CompileRecord]:
     """Every executable made since the last `reset_metrics()`, oldest first."""
     with _lock:
@@ -138,6 +170,7 @@ def reset_metrics() -> None:
         _counters.clear()
         _compiles.clear()
         _passes.clear()
+        _transfers[:] = [0, 0, 0, 0]
         _reported.clear()
 
 

@@ -27,6 +27,7 @@ from xla_dynamo.backend.passes.contract import Stage, WayIn
 from xla_dynamo.backend.passes.padding.plan import PaddedGraph, Plan
 from xla_dynamo.backend.passes.padding.sizes import Refused
 from xla_dynamo.backend.passes.static.specialize import Symbols, find_symbols
+from xla_dynamo.backend.runtime import on_device
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
@@ -86,7 +87,8 @@ def _split_at_dynamic_shapes(
         part = _part(request, graph, segment, len(segment.outputs))
         return _Program(segment.graph, module, part, [node.name for node in segment.inputs])
 
-    return segments.build(graph, partition.split(graph, dynamic), compile_segment, module)
+    steps = partition.split(graph, dynamic)
+    return segments.build(graph, steps, compile_segment, module, convert=on_device.host_of)
 
 
 def _part(request: Request, graph: Graph, segment: partition.Segment, visible: int) -> Request:
@@ -304,7 +306,12 @@ def _compile_static(
 
     copy = torch.clone if request.no_output_aliasing else torch.Tensor.detach
     return segments.build(
-        graph, partition.split(graph, refused), compile_segment, module, copy_duplicate=copy
+        graph,
+        partition.split(graph, refused),
+        compile_segment,
+        module,
+        convert=on_device.host_of,
+        copy_duplicate=copy,
     )
 
 
@@ -323,6 +330,7 @@ def _or_eager(graph: Graph, request: Request) -> Run:
 
     def run(arguments: list[Any]) -> Sequence[Any]:
         metrics.count("fallback.graph")
-        return eager(*map(segments.as_declared, arguments, declared))
+        on_host = map(on_device.host_of, arguments)
+        return eager(*map(segments.as_declared, on_host, declared))
 
     return run

@@ -18,7 +18,7 @@ from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, 
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 
-from . import joint, output_plan, partitioned
+from . import joint, output_plan, partitioned, saved_outputs
 from .compile import compile_executable
 from .request import Request, without_host_kernels
 
@@ -66,7 +66,30 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     on_gpu = [i for i, node in zip(used, fx.placeholders(graph), strict=True) if _on_gpu(node)]
     slots = buffers.slots(device, used, request.resident, on_gpu)
     homes = _devices(fx.results(graph))
+    if transfers.is_apart(device) and not on_gpu and all(home.type == "cpu" for home in homes):
+        may_stay: dict[int | None, int] = {
+            p: i for i, p in enumerate(used) if p not in request.resident
+        }
+        nodes = fx.results(graph), fx.placeholders(graph)
+        planned, returned = saved_outputs.choose(planned, request.visible, *nodes, may_stay)
+        return _launch(planned, _apart(make(), slots, device, returned))
     return _launch(planned, _on_tensors(make(), slots, device, homes))
+
+
+def _apart(
+    executable: pjrt.Executable,
+    slots: Sequence[buffers.Slot],
+    device: pjrt.Device,
+    returned: saved_outputs.Returned,
+) -> Callable[[list[Any]], Sequence[torch.Tensor]]:
+    """Run a program on CPU tensors, on a device that has memory of its own."""
+
+    def run(given: list[Any]) -> Sequence[torch.Tensor]:
+        gpu_order.drain(device)
+        arguments = [slot.array(given[slot.position]) for slot in slots]
+        return returned.tensors(arguments, executable(*arguments), device)
+
+    return run
 
 
 def _on_tensors(

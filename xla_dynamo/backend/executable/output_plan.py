@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import edit, fx, memory_layout, view_chain
+from xla_dynamo.backend.runtime import on_device
 
 from . import output_aliasing
 
@@ -69,7 +70,8 @@ class Output:
             return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
         if self.argument is None:
             return self.constant
-        return view_chain.replay(arguments[self.argument], self.view_ops)
+        argument = on_device.host_of(arguments[self.argument])
+        return view_chain.replay(argument, self.view_ops)
 
     def _view_of(self, tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
         """A view that autograd does not know as one: it would differentiate the base with it."""

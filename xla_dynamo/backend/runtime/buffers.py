@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import pjrt, transfers
+from . import on_device, pjrt, transfers
 
 
 class Residents:
@@ -83,6 +83,16 @@ class Slot:
         return transient(tensor, self._device)
 
 
+class Apart(Slot):
+    """An argument of a device with memory of its own, where the tensor may be of that device."""
+
+    __slots__ = ()
+
+    def array(self, tensor: torch.Tensor) -> pjrt.Array:
+        kept = on_device.array_of(tensor, self._device)
+        return super().array(on_device.host_of(tensor)) if kept is None else kept
+
+
 class HandedOver(Slot):
     """An argument whose tensor becomes an array anew at each call.
 
@@ -103,9 +113,10 @@ def slots(
     resident: those whose tensors come again at every call.
     on_gpu: those that lie in a GPU's memory.
     """
+    kind = Apart if transfers.is_apart(device) else Slot
     handed_over = on_gpu[:1] if device.platform == "gpu" else ()
     return [
-        HandedOver(device, i, False) if i in handed_over else Slot(device, i, i in resident)
+        HandedOver(device, i, False) if i in handed_over else kind(device, i, i in resident)
         for i in positions
     ]
 

@@ -18,6 +18,7 @@ from jax._src import core
 from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
+from xla_dynamo.backend import metrics
 from xla_dynamo.backend.jax_adapter import dlpack_importer
 
 from . import gpu_order, partitions
@@ -28,8 +29,15 @@ from .shardings import Sharding
 _TORCH_DEVICE_TYPE = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "rocm": "cuda"}
 
 
+def is_apart(device: Device) -> bool:
+    """Whether the device has memory of its own: CPU tensors are copied there and back."""
+    return device.platform != "cpu"
+
+
 def shares_memory(of: Device, tensor: torch.Tensor) -> bool:
     """Whether the device can read this tensor's memory as it stands."""
+    if tensor.device.type == "cpu":
+        return not is_apart(of)
     return _TORCH_DEVICE_TYPE.get(of.platform) == tensor.device.type
 
 
@@ -39,12 +47,14 @@ def to_array(tensor: torch.Tensor, on: Device) -> Array:
     The array keeps the tensor's storage alive. XLA never writes to it. On a GPU the array is ready
     when what PyTorch has queued so far is done (see `gpu_order`).
     """
-    if on.platform == "cpu" and tensor.numel() > 0:
+    if not is_apart(on) and tensor.numel() > 0:
         try:
             # 5 us, nearly all of it in the two conversions: this line is on the path of every call.
             return _dlpack_in(_torch_dlpack_out(tensor), on, None, None, _DLPACK_CPU)
         except BufferError:  # float8 in torch 2.9
             return put(_to_numpy(tensor), on)
+    if tensor.device.type == "cpu" and is_apart(on):
+        metrics.count_transfer(tensor.nbytes, to_device=True)
     if gpu_order.shared_with(on) and tensor.numel() > 0:
         there = tensor.to(gpu_order.home(on))
         stream = gpu_order.after_torch(on)
@@ -104,12 +114,15 @@ def to_tensors(arrays: Sequence[Array], on: Device, host: bool) -> list[torch.Te
         stream = gpu_order.torch_stream(on)
         return [_torch_dlpack_in(_dlpack_out(array, stream)) for array in arrays]
     wait(arrays)
-    if on.platform == "cpu" or not host:
+    if not (host and is_apart(on)):
         try:
             return [_torch_dlpack_in(_dlpack_out(array)) for array in arrays]
         except (BufferError, RuntimeError):  # float8 in jaxlib 0.7 or torch 2.9
             if on.platform != "cpu":
                 raise
+    if is_apart(on):
+        for array in arrays:
+            metrics.count_transfer(array.nbytes, to_device=False)
     return [_from_numpy(np.array(array)) for array in arrays]
 
 
