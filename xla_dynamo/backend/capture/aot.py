@@ -3,8 +3,8 @@
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
 torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_joint_simple,
 min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
-(static_input_indices, num_forward_returns, tokens), the meta["desc"] of a joint graph's nodes, and
-the `_dynamo_source` of placeholders.
+(static_input_indices, num_forward_returns, tokens, input_info, mutated_inp_runtime_indices), the
+meta["desc"] of a joint graph's nodes, and the `_dynamo_source` of placeholders.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class GraphInfo:
     capture: one object for the graphs of one capture: what recompiles one, recompiles all, and what
         is padded in one, is padded in all.
     results: the names of what it returns.
+    updates: which of its results replace which of its arguments: (result, argument) by position.
     """
 
     name: str
@@ -57,6 +58,7 @@ class GraphInfo:
     no_output_aliasing: bool = False
     capture: Agreement = field(default_factory=Agreement, compare=False)
     results: tuple[str, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
@@ -107,6 +109,7 @@ def compile(
             no_output_aliasing=kind == "backward",
             capture=shared,
             results=tuple(str(result) for result in fx.results(graph.graph)),
+            updates=_updates(metadata, len(placeholders)) if kind != "backward" else (),
         )
 
     def stage(kind: str) -> Callable[..., Any]:
@@ -134,6 +137,23 @@ def compile(
         partition_fn=partition,
         decompositions=dict(decompositions),
     )(module, example_inputs)
+
+
+@optional(())
+def _updates(metadata: Any, arguments: int) -> tuple[tuple[int, int], ...]:
+    """What AOTAutograd copies back after the call: the first results, into arguments.
+
+    Not where arguments of its own precede the user's, or tensor subclasses stand for several.
+    """
+    if metadata is None or len(metadata.input_info) != arguments or metadata.tokens:
+        return ()
+    changed = enumerate(metadata.mutated_inp_runtime_indices)
+    infos = metadata.input_info
+    return tuple(
+        (result, argument)
+        for result, argument in changed
+        if infos[argument].mutates_data and not infos[argument].mutates_metadata
+    )
 
 
 def capture_module(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> GraphModule:

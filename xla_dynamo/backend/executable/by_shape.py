@@ -59,7 +59,11 @@ def make_program(
         visible=len(set(outputs[: info.visible])),
     )
     kept = {position: name for name, position in zip(info.results, outputs, strict=False)}
-    request = replace(request, results=tuple(kept[i] for i in sorted(kept)))
+    request = replace(
+        request,
+        results=tuple(kept[i] for i in sorted(kept)),
+        updates={outputs[result]: argument for result, argument in info.updates},
+    )
     run = _split_at_dynamic_shapes(module, request, names)
     if not constants and not lifted.keys and len(set(outputs)) == len(outputs):
         return run
@@ -100,6 +104,7 @@ def _part(request: Request, graph: Graph, segment: partition.Segment, visible: i
         name=f"{request.name} part {segment.index}",
         resident=frozenset(i for i, node in enumerate(segment.inputs) if node in known),
         visible=visible,
+        updates={},
     )
 
 
@@ -191,7 +196,7 @@ class _Program:
         return self._table[key]
 
     def _compile_padded(self, plan: Plan, reason: str) -> tuple[Run, PaddedGraph]:
-        request = replace(self._request, reason=reason)
+        request = replace(self._request, reason=reason, updates={})
         run, padded = _compile_for(fx.copy(self._graph), self._module, request, padding=plan)
         assert padded is not None
         self._count(reason)

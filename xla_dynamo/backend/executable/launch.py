@@ -18,7 +18,7 @@ from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, 
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 
-from . import joint, output_plan, partitioned, saved_outputs
+from . import joint, output_plan, partitioned, saved_outputs, updates
 from .compile import compile_executable
 from .request import Request, without_host_kernels
 
@@ -47,6 +47,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             graph.erase_node(node)
     if all(output.array is None for output in planned):
         return lambda arguments: [output.result(arguments, ()) for output in planned]
+    aliases: dict[int, int] = {}
     make: Any = functools.partial(compile_executable, graph, request, device)
     collectives = joint.collectives_of(graph)
     if isinstance(device, Partitions):
@@ -59,10 +60,17 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         device = of.client.local_devices()[0]
         whole = functools.partial(compile_executable, graph, request)
         make = functools.partial(joint.JointProgram, of, collectives, whole)
+    elif home is not None:
+        aliases = updates.aliases(graph, planned, request.updates, used)
+        make = functools.partial(compile_executable, graph, request, device, aliases)
     if home is not None:
         there, launch = home, resident.RESIDENCIES[home.type].launch
         executable = resident.RESIDENCIES[home.type].compiled(make, there)
-        return _launch(planned, lambda given: launch(executable, [given[i] for i in used], there))
+
+        def run(given: list[Any]) -> Sequence[torch.Tensor]:
+            return launch(executable, [given[i] for i in used], there, aliases)
+
+        return _launch(planned, run)
     on_gpu = [i for i, node in zip(used, fx.placeholders(graph), strict=True) if _on_gpu(node)]
     slots = buffers.slots(device, used, request.resident, on_gpu)
     homes = _devices(fx.results(graph))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from xla_dynamo.backend import metrics
@@ -22,6 +23,7 @@ class Request:
     no_output_aliasing: whether outputs must not share memory with each other.
     capture: one object for graphs that are recompiled for the same reasons.
     results: the names that backward knows its saved values by.
+    updates: by the position of a result: that of the argument into which it is copied.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Request:
     no_output_aliasing: bool = False
     capture: Agreement = field(default_factory=Agreement, compare=False)
     results: tuple[str, ...] = ()
+    updates: Mapping[int, int] = field(default_factory=dict)
 
     def context(self, platform: str | None = None) -> Context:
         """What passes are told; default platform: the one that the options or the process name."""

@@ -6,7 +6,7 @@ device array; the package that makes such tensors registers here how to launch o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,15 @@ class Residency:
     device: the PJRT device of a torch device.
     compiled: calls a function that compiles for that device, and counts what it gives.
     launch: runs a program on tensors of that device, or of the CPU; new tensors, on that device.
+        Arguments (the mapping's keys) give their memory to results (its values), which the caller
+        then copies into them.
     """
 
     device: Callable[[torch.device], pjrt.Device]
     compiled: Callable[[Callable[[], pjrt.Executable], torch.device], pjrt.Executable]
     launch: Callable[
-        [pjrt.Executable, Sequence[torch.Tensor], torch.device], Sequence[torch.Tensor]
+        [pjrt.Executable, Sequence[torch.Tensor], torch.device, Mapping[int, int]],
+        Sequence[torch.Tensor],
     ]
 
 

@@ -3,7 +3,8 @@
 """torch tensors as arrays of PJRT devices, and back.
 
 Private API of jaxlib met here, seen on 0.7.2 to 0.12.0: dlpack_managed_tensor_to_buffer,
-buffer_to_dlpack_managed_tensor, batched_device_put, batched_block_until_ready, core.ShapedArray.
+buffer_to_dlpack_managed_tensor, batched_device_put, batched_block_until_ready, core.ShapedArray,
+batched_copy_array_to_devices_with_sharding, ArrayCopySemantics, DeviceList.
 """
 
 from __future__ import annotations
@@ -86,6 +87,16 @@ def upload(
     if sharding is None:
         return put(host, on, host_buffer_semantics=during_call)
     return partitions.put(host, sharding, on.devices, host_buffer_semantics=during_call)
+
+
+def copied(array: Array) -> Array:
+    """A copy of an array, on its device."""
+    [on] = array.devices()
+    copy = xc.ArrayCopySemantics.ALWAYS_COPY
+    devices = _jax.DeviceList((on,))
+    return xc.batched_copy_array_to_devices_with_sharding(
+        [array], [devices], [array.sharding], [copy]
+    )[0]
 
 
 def download(array: Array, shape: Sequence[int] | None = None) -> torch.Tensor:

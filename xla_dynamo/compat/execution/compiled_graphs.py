@@ -5,19 +5,21 @@ To the metrics, and to those who are told of programs, they are programs like th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.compat.recording import metrics, pending
 from xla_dynamo.compat.recording.trace import trace_of
+from xla_dynamo.compat.values import functionalization, torch_private
 from xla_dynamo.compat.values.storage import stored
 from xla_dynamo.compat.values.values import Array, Value, leaf_of, meta, tensor
 from xla_dynamo.lazily import lazily
 
-from .sync import cut, device_of, download, materialize, note_launch, upload
+from .sync import HELD, cut, device_of, download, materialize, note_launch, references, upload
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.runtime import pjrt, transfers
@@ -47,17 +49,64 @@ def compiled(compile: Callable[[], pjrt.Executable], device: torch.device) -> pj
 
 
 def launch(
-    executable: pjrt.Executable, tensors: Sequence[torch.Tensor], device: torch.device
+    executable: pjrt.Executable,
+    tensors: Sequence[torch.Tensor],
+    device: torch.device,
+    aliases: Mapping[int, int],
 ) -> list[torch.Tensor]:
-    """Run a program on tensors of `device`, or of the CPU; its results are new tensors there."""
+    """Run a program on tensors of `device`, or of the CPU; its results are new tensors there.
+
+    aliases: by argument, the result that takes over its memory, and that the caller then copies
+        into it.
+    """
     arrays = _arrays_of(tensors, device)
-    results = executable(*arrays)
+    results = _donating(executable, tensors, arrays, aliases) if aliases else executable(*arrays)
     made = _tensors_of(results, device)
     note_launch(device.index, results)
     metrics.graph_launched(device.index, results, id(executable))
     for listener in on_launch:
         listener(executable)
     return made
+
+
+def _donating(
+    executable: pjrt.Executable,
+    tensors: Sequence[torch.Tensor],
+    arrays: list[Array],
+    aliases: Mapping[int, int],
+) -> Sequence[Array]:
+    """Run a program that takes over memory; what another tensor has as well is copied before."""
+    leaves = {i: leaf for i in aliases if (leaf := leaf_of(tensors[i])) is not None}
+    given = {i: leaf.value for i, leaf in leaves.items() if leaf.value.array is arrays[i]}
+    values, held = list(given.values()), [value.array for value in given.values()]
+    counts = zip(list(given), references(values), references(held), strict=True)
+    for i, of_value, of_array in counts:
+        if of_value > _VALUE + _leaves(tensors[i]) or of_array > _ARRAY:
+            del given[i]
+            arrays[i] = transfers.copied(arrays[i])
+    with interrupts.deferred():
+        results = executable(*arrays)
+        for i, value in given.items():
+            value.array = results[aliases[i]]
+    return results
+
+
+# Who holds a value but for leaves, and an array, beside the list that is counted: the dictionary;
+# the value and the list of arguments.
+_VALUE, _ARRAY = HELD + 1, HELD + 2
+
+
+def _leaves(tensor: torch.Tensor) -> int:
+    """How many leaves of one value a tensor has: one of its own and, if it is an alias, its base's.
+
+    Of other views the base has another value: that of all memory.
+    """
+    if torch_private.is_base(tensor):
+        return 1
+    return 2 if set(functionalization.view_names(tensor)) <= _ALIASES else 0
+
+
+_ALIASES = {"detach_ViewMeta", "alias_ViewMeta"}
 
 
 def _arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Array]:

@@ -39,15 +39,16 @@ else:
     transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
 
-def _references(values: list[Value]) -> list[int]:
+def references(values: list[Any]) -> list[int]:
+    """How many hold each of these objects: `HELD`, if only this list does."""
     count = sys.getrefcount
     return [count(value) for value in values]
 
 
 _Numbers = tuple[int, ...]
 
-# The count that `_references` gives for a value that only its list holds.
-_HELD = _references([Value.__new__(Value)])[0]
+# The count that `references` gives for a value that only its list holds.
+HELD = references([Value.__new__(Value)])[0]
 
 
 # Are told of every launch of a trace.
@@ -71,7 +72,7 @@ def cut(trace: Trace) -> bool:
         if settings.launch_refusal is not None:
             raise RuntimeError(settings.launch_refusal)
         live = alive(trace)
-        dead = tuple([i for i, n in enumerate(_references(trace.inputs)) if n == _HELD])
+        dead = tuple([i for i, n in enumerate(references(trace.inputs)) if n == HELD])
         try:
             if trace.state.collective:
                 _run_together(trace, live, dead)
@@ -151,7 +152,7 @@ def _run_others(trace: Trace, live: _Numbers, dead: _Numbers, error: Exception) 
 
 def alive(trace: Trace) -> tuple[int, ...]:
     """The pending values that are referenced from outside, by index."""
-    return tuple([i for i, n in enumerate(_references(trace.values)) if n > _HELD])
+    return tuple([i for i, n in enumerate(references(trace.values)) if n > HELD])
 
 
 def _launch(trace: Trace, program: Program, run: Run) -> None:

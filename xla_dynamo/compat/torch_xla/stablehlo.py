@@ -167,7 +167,7 @@ def _device(home: torch.device | None) -> Any:
 
 def _launched(executable: Any, tensors: Sequence[Tensor], home: torch.device | None) -> list[Any]:
     if home is not None:
-        return list(resident.RESIDENCIES[home.type].launch(executable, tensors, home))
+        return list(resident.RESIDENCIES[home.type].launch(executable, tensors, home, {}))
     device = _device(None)
     arrays = [buffers.transient(tensor, device) for tensor in tensors]
     return transfers.to_tensors(executable(*arrays), device, True)
