@@ -24,21 +24,15 @@ codegen.make_quick()
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from torch._dynamo import guards  # noqa: E402
 
 import xla_dynamo  # noqa: E402
+from tests import quick_torch  # noqa: E402
 
 torch.set_num_threads(2)
 # pytest adds handlers to loggers that do not propagate, and with any PyTorch prints every graph.
 logging.getLogger("torch.__trace").propagate = True
 gc.set_threshold(20_000, 10, 50)  # a compile makes so many objects that Python looked at them often
-torch._dynamo.config.run_gc_after_compile = False  # 4 ms of each; but see compat/conftest.py
-# It times each graph's guards, for a log, after flushing the caches: a tenth of a compile.
-guards.profile_guard_manager = lambda *_: 0.0  # pyright: ignore
-# Without such devices, each remembers every seed for later, with the caller's stack: 1 ms a test.
-for absent in (torch.cuda, torch.xpu, torch.mtia):
-    if not absent.is_available():
-        absent.manual_seed_all = lambda seed: None
+quick_torch.make_quick()  # but see compat/conftest.py for its collections
 
 
 # Files whose tests take long, the longest first: no process should end with one, alone.
