@@ -81,6 +81,7 @@ ELSEWHERE = {
     "passes/padding/rules/convolution.py": "backend/passes/padding/test_walk.py",
     "passes/padding/rules/creation.py": "backend/passes/padding/test_walk.py",
     "passes/padding/rules/cumulative.py": "backend/passes/padding/test_walk.py",
+    "passes/padding/rules/dynamic_slices.py": "backend/passes/padding/test_walk.py",
     "passes/padding/rules/embedding.py": "backend/passes/padding/test_walk.py",
     "passes/padding/rules/embedding_bag.py": "backend/passes/padding/test_walk.py",
     "passes/padding/rules/indexing.py": "backend/passes/padding/test_walk.py",

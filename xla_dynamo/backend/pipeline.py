@@ -123,7 +123,6 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
         dedupe_outputs: "a trace returns each of its values once",
         mask_sums: "data-dependent shapes are barriers: their sizes are numbers",
         pad_dynamic_shapes: _RECORDED,
-        pad_sizes: "sizes are numbers from the start",
         specialize: "sizes are numbers from the start, and no identities are recorded",
         restore_eager_layout: _RECORDED,
         resolve_as_strided: _RECORDED,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from xla_dynamo import versions
 
 from .device import autocast, grad_scaler, register, torch_patches, torchrun
+from .execution.sync import set_option as set_option
 from .namespace import finder, operators
 from .reporting import debugging
 

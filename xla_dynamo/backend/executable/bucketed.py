@@ -43,8 +43,9 @@ class Bucketed:
         results: Sequence[str],
         visible: int,
         capacity: int,
+        make_call: Callable[..., Any] = PaddedCall,
     ) -> None:
-        self._agreement = agreement
+        self._agreement, self._make_call = agreement, make_call
         self._buckets = buckets
         for symbol, at in _sources(graph, symbols).items():  # forward's come before backward's
             agreement.names.setdefault(symbol, names[at])
@@ -55,10 +56,10 @@ class Bucketed:
         self._arguments = [node.name for node in fx.placeholders(graph)]
         self._programs: Bounded[Any, tuple[Run, PaddedGraph]] = Bounded(capacity)
         # By the sizes of calls, for as many symbols with exact sizes as there were.
-        self._calls: Bounded[tuple[int, ...], PaddedCall] = Bounded(_CALLS)
+        self._calls: Bounded[tuple[int, ...], Any] = Bounded(_CALLS)
         self._exact = len(agreement.exact)
 
-    def known(self, key: tuple[int, ...]) -> Run | None:
+    def known(self, key: tuple[int, ...]) -> Any | None:
         """What `run` gave for this key."""
         if self._exact != len(self._agreement.exact):
             self._exact = len(self._agreement.exact)
@@ -75,8 +76,8 @@ class Bucketed:
         saved = self._agreement.saved
         return {i: name for i, name in enumerate(self._arguments) if name in saved}
 
-    def run(self, key: tuple[int, ...], compile_for: Compile) -> Run | None:
-        """What runs a call whose symbols have these values; None if no size is padded."""
+    def run(self, key: tuple[int, ...], compile_for: Compile) -> Any | None:
+        """What `make_call` gives for symbols of these values; None if no size is padded."""
         real = self._real(key)
         wanted = self._wanted(real)
         while True:
@@ -98,7 +99,7 @@ class Bucketed:
             if any(evaluated(n, real) > evaluated(n, padded) for n in graph.sizes):
                 return None  # sizes that get smaller when others grow
             saved = Saved(self._agreement, self._saved_names(), real, wanted)
-            call = self._calls[key] = PaddedCall(run, graph, real, self._visible, saved)
+            call = self._calls[key] = self._make_call(run, graph, real, self._visible, saved)
             return call
 
     def _real(self, key: Sequence[int]) -> dict[Any, int]:

@@ -17,6 +17,8 @@ from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.lowering import unsupported
 from xla_dynamo.backend.lowering.bodies import op_of
 from xla_dynamo.backend.passes.contract import Stage
+from xla_dynamo.backend.passes.padding.plan import PaddedGraph, Plan
+from xla_dynamo.backend.passes.padding.sizes import Refused
 from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.errors import CompileError, UnsupportedOp
@@ -67,6 +69,49 @@ def compile_arrays(
             raise
         warn_of_eager(request, error)
         return _in_parts(original, fx.calls(original), request, device, refused_op)
+
+
+def prepare_padded(graph: Graph, request: Request, device: pjrt.Device) -> None:
+    """What `compile_padded` needs done before, once, to a graph whose sizes are symbols."""
+    pipeline.run(Stage.JOINT, graph, request.context(pjrt.platform(device)))
+    _make_distinct(graph)
+
+
+def compile_padded(
+    graph: Graph, request: Request, device: pjrt.Device, donated: Collection[int], plan: Plan
+) -> tuple[Run, PaddedGraph]:
+    """Compile a prepared graph (it is edited), whose sizes are symbols, for those of buckets.
+
+    What runs it takes its arguments, and the numbers of the padded graph after those.
+
+    Raises:
+        Refused: an op has no padded form, or would run on the CPU.
+    """
+    context = replace(request.context(pjrt.platform(device)), padding=plan)
+    pipeline.run(Stage.STATIC, graph, context)
+    padded = context.lifted.padded
+    assert padded is not None
+    for node in context.lifted.unsupported:
+        raise Refused.at(node, "it runs on the CPU", node.meta.get("padded", frozenset()))
+    _make_distinct(graph)
+    given = fx.placeholders(graph)
+    used = [position for position, node in enumerate(given) if node.users]
+    for node in given:
+        if not node.users:
+            graph.erase_node(node)
+    given_up = {i for i, position in enumerate(used) if position in donated}
+    executable = compile_executable(graph, request, device, _aliases(graph, given_up))
+    return Padded(executable, used), padded
+
+
+class Padded:
+    """An executable that takes some of what it is given, in a list."""
+
+    def __init__(self, executable: pjrt.Executable, used: Sequence[int]) -> None:
+        self.executable, self._used = executable, used
+
+    def __call__(self, arrays: list[Any]) -> Sequence[Any]:
+        return self.executable(*[arrays[position] for position in self._used])
 
 
 def _in_parts(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +31,17 @@ from xla_dynamo.lazily import lazily
 from . import known_programs, spmd
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.executable import device_launch, joint, known
+    from xla_dynamo.backend.executable import device_launch, joint, known, padded_arrays
     from xla_dynamo.backend.runtime import pjrt
-    from xla_dynamo.compat.execution import recompile_reason, trace_to_fx
+    from xla_dynamo.compat.execution import recompile_reason, size_templates, trace_to_fx
 else:
     device_launch = lazily("xla_dynamo.backend.executable.device_launch", globals())
     joint = lazily("xla_dynamo.backend.executable.joint", globals())
     known = lazily("xla_dynamo.backend.executable.known", globals())
+    padded_arrays = lazily("xla_dynamo.backend.executable.padded_arrays", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
     recompile_reason = lazily(f"{__package__}.recompile_reason", globals())
+    size_templates = lazily(f"{__package__}.size_templates", globals())
     trace_to_fx = lazily(f"{__package__}.trace_to_fx", globals())
 
 
@@ -69,6 +71,8 @@ class Program:
     seeds: which of the trace's random ops it runs.
     results: which of the trace's values it computes.
     watch: which of the results tells that it has ended: a small one.
+    cuts: by position, what makes the results that have padding without it, on the host.
+    constants: more numbers, after those of the trace.
     """
 
     run: weakref.ref[Run]
@@ -77,6 +81,8 @@ class Program:
     seeds: tuple[int, ...]
     results: tuple[int, ...]
     watch: int = 0
+    cuts: Mapping[int, Callable[[Array], torch.Tensor]] | None = None
+    constants: tuple[int, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """All but the executable."""
@@ -115,6 +121,10 @@ def compile_trace(
         key = None
         if not (without or isinstance(device, tuple) or device is spmd.where()):
             options = recompile_reason.compile_options()
+            if options.bucket is not None:
+                padded = size_templates.program_of(trace, live, dead, device, options)
+                if padded is not None:
+                    return _of_template(trace, live, padded)
             key = known_programs.key_of(trace, live, dead, options, device)
         found = None if key is None else _known(trace, key, (live, dead), device)
         if found is not None:
@@ -166,6 +176,23 @@ def _compiled(
     program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
     if compiled is not None:
         _tell(trace, program, compiled)
+    return program, run
+
+
+def _of_template(
+    trace: Trace, live: Sequence[int], padded: size_templates.Padded
+) -> tuple[Program, Run]:
+    """The program of a trace that is run by one for larger sizes."""
+    form, run = padded.form, padded.run
+    cuts = {i: functools.partial(padded_arrays.cut, layout=of) for i, of in run.cuts.items()}
+    numbers = padded.window.scalars
+    scalars = tuple([(of, tuple([numbers[i] for i in listed])) for of, listed in form.scalars])
+    taken = weakref.ref(run), form.inputs, scalars, form.seeds
+    program = Program(*taken, tuple(live), form.watch, cuts or None, padded.window.constants)
+    if padded.executable is None:
+        metrics.count("CachedCompile")
+    else:
+        _tell(trace, program, padded.executable)
     return program, run
 
 

@@ -69,6 +69,12 @@ def request(trace: Trace, survivors: Survivors) -> Request:
     return Request(name, difference.text, frozenset(), 0, compile_options(), WayIn.LAZY)
 
 
+def request_for(trace: Trace, text: str) -> Request:
+    """Name and reason of a program for larger sizes than those of the pending trace."""
+    name = f"{trace.device} trace {next(_numbers)}"
+    return Request(name, text, frozenset(), 0, compile_options(), WayIn.LAZY)
+
+
 def compile_options() -> options.Options:
     """The options that a trace compiled now gets."""
     given = {"matmul_precision": settings.matmul_precision(), **settings.options()}

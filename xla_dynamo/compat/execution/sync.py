@@ -8,6 +8,7 @@ all the same (see failed_values).
 from __future__ import annotations
 
 import collections
+import functools
 import sys
 import time
 import weakref
@@ -164,6 +165,8 @@ def _launch(trace: Trace, program: Program, run: Run) -> None:
 def arguments(trace: Trace, program: Program) -> list[Array]:
     """The arrays that a trace's program takes: its inputs, numbers and seeds."""
     inputs, scalars = trace.inputs, trace.scalars
+    if program.constants:
+        scalars = [*scalars, *program.constants]
     arrays = [inputs[i].array for i in program.inputs]
     device = device_of(trace)
     for dtype, indices in program.scalars:
@@ -187,6 +190,11 @@ def _store(trace: Trace, program: Program, results: Sequence[Array], start: int)
         value = values[i]
         value.array = array
         value.stamp = None
+    if program.cuts is not None:
+        for position, cut in program.cuts.items():
+            value = values[program.results[position]]
+            host = functools.partial(cut, results[position])
+            value.array, value.ref = None, Held(host, place, is_upload=True)
     given = len(trace.inputs) + len(trace.scalars)
     metrics.launched(trace.state, len(values), given, len(results))
     if results:

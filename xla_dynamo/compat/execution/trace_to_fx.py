@@ -42,7 +42,7 @@ def build(
 
     without: ops to leave out, and every op that depends on them is one.
     """
-    builder = Builder([value.meta for value in inputs])
+    builder = Builder([_fake(value.meta) for value in inputs])
     for state in path:
         if state in without:
             builder.leave_out(state)
@@ -59,11 +59,14 @@ def build(
 
 
 class Builder:
-    """An FX graph in the making: a placeholder for each input, number vector and the seeds."""
+    """An FX graph in the making: a placeholder for each input, number vector and the seeds.
 
-    def __init__(self, inputs: Sequence[Meta]) -> None:
+    inputs: the fake tensors of the inputs.
+    """
+
+    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
         self.graph = Graph()
-        self._inputs = [self._placeholder(f"arg{i}", _fake(m)) for i, m in enumerate(inputs)]
+        self._inputs = [self._placeholder(f"arg{i}", fake) for i, fake in enumerate(inputs)]
         self._vectors: dict[torch.dtype, tuple[Node, list[int]]] = {
             dtype: (self._placeholder(f"scalars_{str(dtype)[6:]}", None), []) for dtype in _NUMPY
         }
@@ -82,11 +85,9 @@ class Builder:
     def add(self, state: State) -> None:
         """Append the op of one state."""
         op = state.op
-        if op is RESTRIDE:
-            source = self._node(state.args[0])
-            if source.meta["val"].shape == state.outputs.shape:  # arrays have no strides
-                self._values.append(source)
-                return
+        if op is RESTRIDE and self._keeps_shape(state):  # arrays have no strides
+            self._values.append(self._node(state.args[0]))
+            return
         self._stack_trace = _stack_trace(state)
         key = self._key() if op.random else None
         each = foreach.FOREACH.get(op.func)
@@ -98,6 +99,10 @@ class Builder:
         calls = foreach.calls(each, state.args, len(state.outputs))
         for output, (listed, named) in zip(state.outputs, calls, strict=True):
             self._name(self._emit(each, listed, named | state.kwargs, output), output)
+
+    def _keeps_shape(self, state: State) -> bool:
+        """Whether an op that gives other strides gives no other shape."""
+        return self._node(state.args[0]).meta["val"].shape == state.outputs.shape
 
     def leave_out(self, state: State) -> None:
         """Number the results of an op, and its seed, without the op."""
@@ -126,10 +131,10 @@ class Builder:
     def _arguments(self, func: Any, args: Any, kwargs: Any, outputs: Any) -> tuple[Any, Any]:
         """Refs as nodes, numbers as 0-d tensors."""
         refs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if type(leaf) is Ref]
-        metas = [self._meta(ref) for ref in refs]
-        floating = any(m.dtype.is_floating_point or m.dtype.is_complex for m in metas)
+        dtypes = [self._node(ref).meta["val"].dtype for ref in refs]
+        floating = any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
         floating = floating and without_copy(func) not in FORMS  # indices are integers
-        wide = _is_wide(func, metas, metas_in(outputs), floating)
+        wide = _is_wide(func, dtypes, [m.dtype for m in metas_in(outputs)], floating)
 
         def node(item: Any) -> Any:
             if type(item) is Ref:
@@ -148,10 +153,6 @@ class Builder:
         node = self._inputs[ref.index] if ref.meta is not None else self._values[ref.index]
         assert node is not None
         return node
-
-    def _meta(self, ref: Ref) -> Meta:
-        value = self._node(ref).meta["val"]
-        return meta(value.shape, value.dtype)
 
     def _number(self, number: Number, wide: bool, floating: bool) -> Node:
         """A number of the trace as a 0-d tensor: of its own dtype, or of the op's precision."""
@@ -183,19 +184,19 @@ class Builder:
         if key is not None and draws(func):
             args, func = (func, 0, key, *args), rng_keys.call
             kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
-        node = self._call(func, args, outputs, kwargs)
         function = form or COMPOSITES.get(func) or decompositions().get(func)
+        node = self._call(func, args, outputs, kwargs, stays=function is None)
         if function is None:
             return node
         last = node.prev
         items: list[Any] | None = None
         if type(outputs) is not Meta:  # results by number, for replace to find
             items = [
-                None if m is None else self._call(operator.getitem, (node, i), m)
+                None if m is None else self._call(operator.getitem, (node, i), m, stays=False)
                 for i, m in enumerate(outputs)
             ]
         holder = self.graph.output((items if items is not None else node,))
-        replaced = replace(self.graph, node, function)
+        replaced = self._replace(node, function)
         result: Any = holder.args[0]
         self.graph.erase_node(holder)
         if replaced and key is not None:
@@ -225,10 +226,30 @@ class Builder:
                 node.target = rng_keys.call
                 index += 1
 
-    def _call(self, func: Any, args: Any, outputs: Any, kwargs: Any = None) -> Node:
+    def _call(
+        self, func: Any, args: Any, outputs: Any, kwargs: Any = None, stays: bool = True
+    ) -> Node:
+        """A new node; stays: it is not replaced by others."""
         node = self.graph.call_function(func, args, kwargs)
-        node.meta = {"val": _fakes(outputs), "stack_trace": self._stack_trace}
+        value = self._value(node, outputs) if stays else self._fakes(outputs)
+        node.meta = {"val": value, "stack_trace": self._stack_trace}
         return node
+
+    def _value(self, node: Node, outputs: Any) -> Any:
+        """The fake value of a new node."""
+        return self._fakes(outputs)
+
+    def _fakes(self, outputs: Any) -> Any:
+        if type(outputs) is Meta:
+            return self._fake(outputs)
+        return None if outputs is None else tuple([self._fakes(output) for output in outputs])
+
+    def _fake(self, of: Meta) -> torch.Tensor:
+        return _fake(of)
+
+    def _replace(self, node: Node, function: Any) -> bool:
+        """Replace a node by a trace of `function`; whether that was possible."""
+        return replace(self.graph, node, function)
 
     def close(self, live: Sequence[int]) -> tuple[Any, Any, Any]:
         """End the graph with the values `live` as its results, and drop what they do not need.
@@ -257,7 +278,7 @@ class Builder:
         for select in selects:
             kept.append(select.args[2])  # type: ignore[arg-type]
             select.args = (vector, 0, len(kept) - 1)
-        vector.meta["val"] = shape_inference.fake(meta(torch.Size([len(kept), *item]), dtype))
+        vector.meta["val"] = self._fake(meta(torch.Size([len(kept), *item]), dtype))
         return kept
 
     def elements(self, value: int) -> int:
@@ -279,12 +300,6 @@ def _fake(of: Meta) -> torch.Tensor:
     return shape_inference.fake(meta(of.shape, stored(of.dtype)) if plain else of)
 
 
-def _fakes(outputs: Any) -> Any:
-    if type(outputs) is Meta:
-        return _fake(outputs)
-    return None if outputs is None else tuple([_fakes(output) for output in outputs])
-
-
 def _stack_trace(state: State) -> str:
     """The user's line in the form of a traceback, as other passes read it."""
     if state.location is None:
@@ -294,10 +309,12 @@ def _stack_trace(state: State) -> str:
     return f'  File "{file}", line {line}, in {function}\n    {text}\n'
 
 
-def _is_wide(func: Any, given: Sequence[Meta], outputs: Sequence[Meta], floating: bool) -> bool:
+def _is_wide(
+    func: Any, given: Sequence[torch.dtype], outputs: Sequence[torch.dtype], floating: bool
+) -> bool:
     """Whether float32 cannot hold the fractions that an op computes with, or gives."""
-    if any(m.dtype in (torch.float64, torch.complex128) for m in (*given, *outputs)):
+    if any(dtype in (torch.float64, torch.complex128) for dtype in (*given, *outputs)):
         return True
-    if func in HOLDERS and not outputs[0].dtype.is_floating_point:
+    if func in HOLDERS and not outputs[0].is_floating_point:
         return True  # nor every integer
     return not floating and torch.get_default_dtype() is torch.float64

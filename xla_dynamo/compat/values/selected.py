@@ -49,6 +49,21 @@ def choice(key: tuple[Any, ...], positional: int, metas: Callable[[Ref], Meta]) 
     return Choice((key[0], *arguments, *key[1 + positional :]), len(arguments), numbers)
 
 
+def chosen(key: tuple[Any, ...], numbers: Sequence[Any]) -> tuple[Any, ...]:
+    """The key of an op that chooses these numbers, which may be expressions: undoes `choice`."""
+    left, found = iter(numbers), list(key)
+    for position, item in enumerate(key):
+        if item is INT:
+            start = found[position] = next(left)
+            if key[0].func in _WITH_END:
+                length, step = key[position + 1 : position + 3]
+                is_span = key[0].func not in _RANGES
+                found[position + 1] = start + length if is_span else start + length * step
+        elif type(item) is tuple and INT in item:
+            found[position] = tuple([next(left) for _ in item])
+    return tuple(found)
+
+
 def alike(
     parents: Iterable[State | None], choice: Choice, metas: Callable[[Ref], Meta]
 ) -> State | None:
@@ -166,3 +181,13 @@ _RULES: dict[Any, _Rule] = {
     aten.arange.start: _arange,
     aten.arange.start_step: _arange,
 }
+_RANGES = frozenset({aten.arange.start, aten.arange.start_step})
+# Ops that are given an end, in the place of which their keys have a length.
+_WITH_END = _RANGES | {
+    *(aten.slice_copy.Tensor, aten.slice_scatter.default, aten.slice_backward.default)
+}
+
+
+def chooses(state: State) -> bool:
+    """Whether the integers of an op that only select are inputs."""
+    return state.op.func in _RULES and contains(state.key, INT)

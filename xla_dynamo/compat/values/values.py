@@ -158,18 +158,27 @@ class Joined(PutOff):
         return (tuple(parts), *self.rest)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Held:
-    """What the host computed (execution/on_host.py), which no op of the device has used yet.
+    """What the host has (execution/on_host.py), which no op of the device has used yet.
 
+    known: the tensor, or what makes it when it is needed.
     place: gives the value its array.
     is_upload: a tensor for several devices, of which an op, or a mark, decides which part each
-        gets: unlike what the host computed, it is the devices' to compute with.
+        gets, or what is in a larger array: unlike what the host computed, it is the devices' to
+        compute with.
     """
 
-    host: torch.Tensor
+    known: torch.Tensor | Callable[[], torch.Tensor]
     place: Callable[[Value], None]
     is_upload: bool = False
+
+    @property
+    def host(self) -> torch.Tensor:
+        """The tensor."""
+        if not isinstance(self.known, torch.Tensor):
+            self.known = self.known()
+        return self.known
 
 
 class Home(Protocol):

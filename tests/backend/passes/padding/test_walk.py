@@ -100,6 +100,9 @@ def attention(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     return F.scaled_dot_product_attention(heads(q), heads(k), heads(k), **options)
 
 
+slice_of = torch.ops.xla_dynamo.dynamic_slice.default
+slice_gradient = torch.ops.xla_dynamo.dynamic_slice_backward.default
+update_of = torch.ops.xla_dynamo.dynamic_update.default
 WEIGHT = torch.linspace(-1, 1, 24, dtype=torch.float64).view(6, 4)
 FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Tensor, ...]]]] = {
     "pointwise, with sizes": (
@@ -175,6 +178,17 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Tensor,
             x.take(i % (x.shape[0] * x.shape[1])),
         ),
         lambda n, m: (numbers(11, 4), torch.randint(0, 11, (n, m)), numbers(n, m)),
+    ),
+    "slices from where a number says": (
+        lambda x, at: (
+            x.exp(),
+            slice_of(x.detach(), 0, at, x.shape[0] - 2),
+            slice_of(x.detach(), 1, at - 3, 2),
+            slice_gradient(x.detach()[1:4].exp(), list(x.shape), 0, at),
+            update_of(x.detach(), x.detach()[1:4].exp(), 0, at),
+            update_of(x.detach(), x.detach()[:, 2:].exp(), 1, at),
+        ),
+        lambda n, m: (numbers(n, m), torch.tensor(1)),
     ),
     "slices": (
         lambda x: (

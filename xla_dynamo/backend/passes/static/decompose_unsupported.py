@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.backend.decompositions.flex_attention import scattered
 from xla_dynamo.backend.decompositions.table import core, decompositions
 from xla_dynamo.backend.graph import edit, fx, rng_keys
-from xla_dynamo.backend.graph.torch_private import FakeTensor
+from xla_dynamo.backend.graph.torch_private import FakeTensor, enable_python_dispatcher
 from xla_dynamo.backend.lowering.bodies import leaf_signature, output_values
 from xla_dynamo.backend.lowering.unsupported import refused_nodes
 from xla_dynamo.backend.passes.contract import Context, WayIn
@@ -113,6 +113,13 @@ def replace(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
     return inside is not None and _put(graph, node, inside)
 
 
+def replace_symbolic(graph: Graph, node: Node, function: Callable[..., Any]) -> bool:
+    """As `replace`, of a node whose sizes are symbols; what it asks of them becomes a guard."""
+    with enable_python_dispatcher():
+        inside = _finished(_trace(node, function).graph)
+    return inside is not None and _put(graph, node, inside)
+
+
 def _put(graph: Graph, node: Node, inside: Graph) -> bool:
     results = _inline(graph, node, inside)
     for user in list(node.users):
@@ -168,7 +175,7 @@ def _make_views(graph: Graph) -> None:
 
 
 def _trace(node: Node, decomposition: Callable[..., Any]) -> GraphModule:
-    """The decomposition of `node` as a graph of the node's tensor operands."""
+    """The decomposition of `node` as a graph of the nodes among its operands."""
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
 
@@ -199,15 +206,15 @@ def _of(mode: Any) -> Callable[[FakeTensor], torch.Tensor]:
     return lambda fake: fake if fake.fake_mode is mode else _fresh(fake)
 
 
-def _fresh(fake: torch.Tensor) -> torch.Tensor:
+def _fresh(fake: Any) -> Any:
+    if not isinstance(fake, torch.Tensor):
+        return fake
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
 
 
 def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
     """Copy the nodes of `inside` before `node`; the results."""
-    copies: dict[Node, Node] = dict(
-        zip(fx.placeholders(inside), _tensor_operands(node), strict=True)
-    )
+    copies: dict[Node, Node] = dict(zip(fx.placeholders(inside), _operands(node), strict=True))
     with graph.inserting_before(node), _mode_of(node) as mode:
         for inner in inside.nodes:
             if inner.op == "call_function":
@@ -217,5 +224,5 @@ def _inline(graph: Graph, node: Node, inside: Graph) -> list[Any]:
     return [copies.get(r, r) if isinstance(r, Node) else r for r in fx.results(inside)]
 
 
-def _tensor_operands(node: Node) -> list[Node]:
+def _operands(node: Node) -> list[Node]:
     return [leaf for leaf in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(leaf, Node)]

@@ -43,7 +43,7 @@ def sliced(
     if size == x.dims[d].size and step == 1:
         return x
     x = p.plainly(x, [d])
-    return _taken(p, x, d, _first(x.dims[d].size, start), size, step)
+    return taken(p, x, d, _first(x.dims[d].size, start), size, step)
 
 
 def _is_data(value: Any) -> bool:
@@ -58,8 +58,11 @@ def _first(size: Size, start: Any) -> Any:
     return sympy.Max(0, first)
 
 
-def _taken(p: Padder, x: Padded, d: int, first: Any, size: Size, step: int) -> Padded:
-    """Elements first, first + step, ... along `d`, as many as `size` says."""
+def taken(p: Padder, x: Padded, d: int, first: Any, size: Size, step: int) -> Padded:
+    """Elements first, first + step, ... along `d`, as many as `size` says.
+
+    first: a number, an expression of sizes, or a node.
+    """
     length, there = p.padded(size), x.value.shape[d]
     dims = list(x.dims)
     dims[d] = constant(size) if x.dims[d].factors is None else plain(size)
@@ -95,7 +98,7 @@ def select_backward(p: Padder, grad: Padded, sizes: Sequence[Any], dim: int, ind
     dims = list(grad.dims)
     dims.insert(d, plain(1))
     x = p.give(p.emit(aten.unsqueeze.default, grad, d), dims)
-    return _placed(p, None, x, d, p.out()[d], _start(index, p.out()[d]), 1)
+    return placed(p, None, x, d, p.out()[d], _start(index, p.out()[d]), 1)
 
 
 @pads(aten.slice_backward.default)
@@ -104,7 +107,7 @@ def slice_backward(
 ) -> Padded:
     """Zero outside the slice."""
     d = dim % len(sizes)
-    return _placed(p, None, grad, d, p.out()[d], _first(p.out()[d], start), step)
+    return placed(p, None, grad, d, p.out()[d], _first(p.out()[d], start), step)
 
 
 @pads(aten.slice_scatter.default)
@@ -113,7 +116,7 @@ def slice_scatter(
 ) -> Padded:
     """A part in the place of what was there."""
     d = dim % len(x.dims)
-    return _placed(p, p.plainly(x, [d]), part, d, p.out()[d], _first(p.out()[d], start), step)
+    return placed(p, p.plainly(x, [d]), part, d, p.out()[d], _first(p.out()[d], start), step)
 
 
 @pads(aten.select_scatter.default)
@@ -123,13 +126,13 @@ def select_scatter(p: Padder, x: Padded, part: Padded, dim: int, index: Any) -> 
     dims = list(part.dims)
     dims.insert(d, plain(1))
     made = p.give(p.emit(aten.unsqueeze.default, part, d), dims)
-    return _placed(p, p.plainly(x, [d]), made, d, p.out()[d], _start(index, p.out()[d]), 1)
+    return placed(p, p.plainly(x, [d]), made, d, p.out()[d], _start(index, p.out()[d]), 1)
 
 
-def _placed(
+def placed(
     p: Padder, x: Padded | None, part: Padded, d: int, size: Size, first: Any, step: Any
 ) -> Padded:
-    """`part` along `d` from `first` on, and `x`, or 0, elsewhere."""
+    """`part` along `d` from `first` on, as in `taken`, and `x`, or 0, elsewhere."""
     if is_symbolic(step) or _is_data(first):
         raise Refused("a slice has a step or an end that is no size")
     part = p.plainly(part, [d])
@@ -204,7 +207,7 @@ def _split(p: Padder, x: Padded, dim: int) -> tuple[Padded, ...]:
     x = p.plainly(x, [d])
     parts, first = [], 0
     for shape in p.outs():
-        parts.append(_taken(p, x, d, first, shape[d], 1))
+        parts.append(taken(p, x, d, first, shape[d], 1))
         first = first + shape[d]
     return tuple(parts)
 
