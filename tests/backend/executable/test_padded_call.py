@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sympy
 import torch
@@ -78,7 +80,9 @@ def test_numbers_of_the_call_are_arguments() -> None:
         return [arguments[0] + 1, torch.empty(()), torch.empty(())]
 
     results = (Result((plain(s),), (1,)), Result(argument=0), Result(number=2 * s))
-    call = PaddedCall(run, graph(*results), REAL, 3, Saved(Agreement(), {}, REAL, BUCKETS))
+    call = PaddedCall(
+        run, graph(*results), REAL, 3, Saved(Agreement(), {}, REAL, BUCKETS, frozenset())
+    )
     x = torch.randn(3)
     got = call([x])
     assert torch.equal(got[0], x + 1)
@@ -88,8 +92,9 @@ def test_numbers_of_the_call_are_arguments() -> None:
 
 
 def test_what_forward_saved_is_cut_where_backward_pads_otherwise() -> None:
-    agreement = Agreement(saved={"x": {frozenset(): (plain(s), plain(t))}})
-    saved = Saved(agreement, {0: "x"}, REAL, BUCKETS)
+    way = frozenset[Any](), frozenset[Any]()
+    agreement = Agreement(saved={"x": {way: (plain(s), plain(t))}})
+    saved = Saved(agreement, {0: "x"}, REAL, BUCKETS, way[1])
     x = torch.randn(3, 2)
     padded = Layout((plain(s), plain(t)), REAL, BUCKETS).pad(x)
     assert torch.equal(saved.without_padding(0, padded), x)

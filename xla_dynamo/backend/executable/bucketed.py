@@ -17,7 +17,8 @@ from xla_dynamo.backend import metrics
 from xla_dynamo.backend.buckets import Buckets
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering.source import location_of
-from xla_dynamo.backend.passes.padding.plan import Agreement, PaddedGraph, Plan
+from xla_dynamo.backend.passes.padding.equal_sizes import alike, padded_alike, pairs_of
+from xla_dynamo.backend.passes.padding.plan import Agreement, PaddedGraph, Plan, Way
 from xla_dynamo.backend.passes.padding.sizes import Refused, evaluated, symbols_of
 from xla_dynamo.backend.passes.static.specialize import Symbols
 from xla_dynamo.bounded import Bounded
@@ -58,6 +59,11 @@ class Bucketed:
         # By the sizes of calls, for as many symbols with exact sizes as there were.
         self._calls: Bounded[tuple[int, ...], Any] = Bounded(_CALLS)
         self._exact = len(agreement.exact)
+        if agreement.pairs is None:
+            agreement.pairs = pairs_of(graph, list(self._sources), visible)
+        for pair in agreement.pairs:
+            if not self._padded_symbols.isdisjoint(pair):
+                self._padded_symbols |= self._sources.keys() & set(pair)
 
     def known(self, key: tuple[int, ...]) -> Any | None:
         """What `run` gave for this key."""
@@ -69,7 +75,15 @@ class Bucketed:
     def saved(self, key: Sequence[int]) -> Saved | None:
         """What undoes the padding of what forward saved; None if it saved nothing so."""
         real, names = self._real(key), self._saved_names()
-        return Saved(self._agreement, names, real, self._wanted(real)) if names else None
+        return self._saved(real, self._wanted(real)) if names else None
+
+    def _saved(self, real: Mapping[Any, int], wanted: Mapping[Any, int]) -> Saved:
+        same = frozenset(self._alike(real).items())
+        return Saved(self._agreement, self._saved_names(), real, wanted, same)
+
+    def _alike(self, real: Mapping[Any, int]) -> dict[Any, Any]:
+        """The same in forward and backward."""
+        return alike(self._agreement.pairs or (), real)
 
     def _saved_names(self) -> dict[int, str]:
         """The arguments that forward may have padded, by position."""
@@ -80,25 +94,27 @@ class Bucketed:
         """What `make_call` gives for symbols of these values; None if no size is padded."""
         real = self._real(key)
         wanted = self._wanted(real)
+        same = self._alike(real)
         while True:
             exact = {s: n for s, n in real.items() if s not in wanted or s in self._agreement.exact}
             padded = {s: n for s, n in wanted.items() if s not in exact}
             if not padded:
                 return None
+            way = frozenset(self._agreement.exact), frozenset(same.items())
             layouts = {
-                name: found[frozenset(self._agreement.exact)]
+                name: found[way]
                 for name in self._saved_names().values()
-                if frozenset(self._agreement.exact) in (found := self._agreement.saved[name])
+                if way in (found := self._agreement.saved[name])
             }
-            plan = Plan(padded, exact, self._visible, layouts)
+            plan = Plan(padded, exact, self._visible, layouts, padded_alike(same, padded))
             try:
-                run, graph = self._program(plan, real, compile_for)
+                run, graph = self._program(plan, real, way, compile_for)
             except Refused as refused:
                 self._give_up(refused, padded)
                 continue
             if any(evaluated(n, real) > evaluated(n, padded) for n in graph.sizes):
                 return None  # sizes that get smaller when others grow
-            saved = Saved(self._agreement, self._saved_names(), real, wanted)
+            saved = self._saved(real, wanted)
             call = self._calls[key] = self._make_call(run, graph, real, self._visible, saved)
             return call
 
@@ -114,21 +130,21 @@ class Bucketed:
         }
 
     def _program(
-        self, plan: Plan, real: Mapping[Any, int], compile_for: Compile
+        self, plan: Plan, real: Mapping[Any, int], way: Way, compile_for: Compile
     ) -> tuple[Run, PaddedGraph]:
         key = (
             tuple(sorted(map(str, plan.exact.items()))),
             tuple(sorted(map(str, plan.buckets.items()))),
+            tuple(sorted(map(str, plan.alike.items()))),
         )
         found = self._programs.get(key)
         if found is None:
             found = self._programs[key] = compile_for(plan, self._reason(plan, real))
-            exact = frozenset(self._agreement.exact)
             for name, result in list(zip(self._results, found[1].results, strict=False))[
                 self._visible :
             ]:
                 if result.dims is not None and any(dim.is_padded for dim in result.dims):
-                    self._agreement.saved.setdefault(name, {})[exact] = result.dims
+                    self._agreement.saved.setdefault(name, {})[way] = result.dims
         return found
 
     def _reason(self, plan: Plan, real: Mapping[Any, int]) -> str:

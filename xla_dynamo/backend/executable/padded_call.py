@@ -99,20 +99,27 @@ def _restrided(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 class Saved:
     """What forward has saved, which it may have padded, as backward is given it.
 
-    names: by position. real, buckets: what all symbols stand for.
+    names: by position. real, buckets: what all symbols stand for. same: which are others.
     """
 
     def __init__(
-        self, agreement: Agreement, names: Mapping[int, str], real: Numbers, buckets: Numbers
+        self,
+        agreement: Agreement,
+        names: Mapping[int, str],
+        real: Numbers,
+        buckets: Numbers,
+        same: frozenset[tuple[Any, Any]],
     ) -> None:
         self._agreement = agreement
         self._names = names
-        self._real, self._buckets = real, buckets
+        self._real, self._buckets, self._same = real, buckets, same
 
     def without_padding(self, position: int, x: torch.Tensor) -> torch.Tensor:
         """An argument as it was before forward padded it."""
         found = self._agreement.saved.get(self._names.get(position, ""), {})
-        for exact, dims in found.items():
+        for (exact, same), dims in found.items():
+            if same != self._same:
+                continue
             numbers = {s: self._real[s] if s in exact else n for s, n in self._buckets.items()}
             layout = Layout(dims, self._real, numbers)
             if layout.padded == x.shape:

@@ -220,6 +220,16 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Tensor,
         ),
         lambda n, m: (numbers(n, m), torch.randint(0, 11, (n, m))),
     ),
+    "of what is the same everywhere": (  # any layout is right for it, not for what comes of it
+        lambda x, i: (
+            torch.zeros(x.numel()).double().scatter_add(0, i.flatten(), x.flatten()) + x.flatten(),
+            torch.ones(x.numel()).double().cumsum(0) * x.flatten(),
+            torch.ones(x.numel()).double().index_add(0, i.flatten(), x.flatten()) * x.flatten(),
+            torch.zeros(x.numel(), 4).double().addmm(x.view(-1, 1), WEIGHT[:1]).sum(1) + x.view(-1),
+            attention(torch.ones_like(x)[..., None] * WEIGHT[0], x[..., None] * WEIGHT[1]),
+        ),
+        lambda n, m: (numbers(n, m), torch.randint(0, n * m, (n, m))),
+    ),
     "convolution and pooling": (
         lambda x: (
             F.conv1d(x.mT, WEIGHT.view(2, 4, 3), WEIGHT[0, :2], padding=1),

@@ -40,7 +40,7 @@ class Dim:
         return self.factors is None or len(self.factors) < 2
 
     def plainly(self) -> Dim:
-        """The same size with padding behind the elements."""
+        """The same size with padding, if any, behind the elements."""
         return plain(self.size)
 
 

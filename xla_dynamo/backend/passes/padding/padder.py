@@ -22,8 +22,8 @@ from xla_dynamo.backend.graph import edit
 from xla_dynamo.backend.graph.torch_private import FakeTensorMode
 
 from .layouts import Dim, constant, factors_of, plain
+from .plan import Plan
 from .sizes import (
-    Numbers,
     Refused,
     Size,
     evaluated,
@@ -63,11 +63,10 @@ class Padded:
 class Padder:
     """Makes nodes in `graph` before `node`, the traced op that is being padded."""
 
-    def __init__(
-        self, graph: Graph, buckets: Numbers, exact: Numbers, random_bits: str = "threefry"
-    ) -> None:
+    def __init__(self, graph: Graph, plan: Plan, random_bits: str = "threefry") -> None:
         self.graph, self.random_bits = graph, random_bits
-        self.buckets, self.exact = buckets, exact
+        self.buckets = plan.buckets
+        self._known = {**plan.exact, **plan.alike}
         self.node: Node = next(iter(graph.nodes))
         self.inputs: dict[Node, Any] = {}  # placeholders: their values in the padded program
         self.values: dict[Node, Any] = {}  # of the traced graph: a Padded, a tuple of them
@@ -80,7 +79,7 @@ class Padder:
 
     def size(self, value: Any) -> Any:
         """A size as an int, or as an expression of symbols that are padded."""
-        return expression(value, self.exact)
+        return expression(value, self._known)
 
     def padded(self, size: Size) -> int:
         """What a size is in the padded program."""
@@ -223,6 +222,7 @@ class Padder:
         chosen = sorted({d % rank for d in dims if x.dims[d % rank].is_padded})
         if not chosen:
             return x
+        x = self.varying(x, chosen)
         key = ("masked", x.node, x.dims, tuple(chosen), fill)
         return self._once(key, lambda: self._masked(x, chosen, fill))
 
@@ -260,13 +260,20 @@ class Padder:
         """`x` with all padding of these dimensions, default all, behind their elements."""
         rank = len(x.dims)
         for d in range(rank) if dims is None else sorted({d % rank for d in dims}):
-            if not x.dims[d].is_plain:
-                x = self.moved(x, d, plain(x.dims[d].size))
+            x = self.moved(x, d, x.dims[d].plainly())
+        return x
+
+    def varying(self, x: Padded, dims: Iterable[int] | None = None) -> Padded:
+        """`x`, for an op whose result may differ along dimensions along which `x` does not."""
+        rank = len(x.dims)
+        for d in range(rank) if dims is None else dims:
+            if x.dims[d].factors is None:
+                x = self.moved(x, d, x.dims[d].plainly())
         return x
 
     def moved(self, x: Padded, d: int, dim: Dim) -> Padded:
         """`x` with the layout of `dim` along `d`; `dim` is of the same size at every call."""
-        old = x.dims[d]
+        old, dim = x.dims[d], dim.plainly() if dim.factors is None else dim
         if old == dim:
             return x
         length = self.padded(dim.size)

@@ -12,6 +12,8 @@ from .layouts import Dim
 from .sizes import Numbers
 
 Dims = tuple[Dim, ...]
+# Exact symbols, and (symbol, other that it is at the call).
+Way = tuple[frozenset[Any], frozenset[tuple[Any, Any]]]
 
 
 @dataclass(eq=False)
@@ -20,12 +22,15 @@ class Agreement:
 
     exact: the symbols that get exact sizes.
     names: what has the size that a symbol is, as the user calls it.
-    saved: by name, the dimensions of what forward has saved, for a set of exact symbols.
+    saved: by name, the dimensions of what forward has saved, for a set of exact symbols and for
+        those that are others.
+    pairs: of symbols that are likely one size; forward finds them.
     """
 
     exact: set[Any] = field(default_factory=set)
     names: dict[Any, str] = field(default_factory=dict)
-    saved: dict[str, dict[frozenset[Any], Dims]] = field(default_factory=dict)
+    saved: dict[str, dict[Way, Dims]] = field(default_factory=dict)
+    pairs: tuple[tuple[Any, Any], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -35,12 +40,14 @@ class Plan:
     buckets, exact: the numbers that symbols stand for; those of `exact` are not padded.
     visible: how many leading results the user sees.
     layouts: of arguments, by name, that another program has padded.
+    alike: symbols that are another one at the call.
     """
 
     buckets: Numbers
     exact: Numbers
     visible: int = 0
     layouts: Mapping[str, Dims] = field(default_factory=dict)
+    alike: Mapping[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

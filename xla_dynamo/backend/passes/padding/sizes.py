@@ -51,12 +51,15 @@ def simplified(size: Any) -> Any:
     return size
 
 
-def expression(value: Any, exact: Numbers) -> Any:
-    """The number or expression of a size, of a SymFloat, or of a node that is one."""
+def expression(value: Any, known: Mapping[Any, Any]) -> Any:
+    """The number or expression of a size, of a SymFloat, or of a node that is one.
+
+    known: what symbols are: numbers, or other symbols.
+    """
     if isinstance(value, Node):
         value = value.meta["val"]
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
-        found = simplified(value.node.expr.xreplace(_sympy_numbers(exact)))
+        found = simplified(value.node.expr.xreplace(_sympy_numbers(known)))
         return float(found) if isinstance(value, torch.SymFloat) and _is_int(found) else found
     return value
 
@@ -65,8 +68,8 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int)
 
 
-def _sympy_numbers(numbers: Numbers) -> dict[Any, Any]:
-    return {symbol: sympy.Integer(n) for symbol, n in numbers.items()}
+def _sympy_numbers(numbers: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {s: sympy.Integer(n) if isinstance(n, int) else n for s, n in numbers.items()}
 
 
 def evaluated(size: Any, numbers: Numbers) -> Any:

@@ -39,7 +39,7 @@ def pad(graph: Graph, plan: Plan, random_bits: str = "threefry") -> PaddedGraph:
     Raises:
         Refused: an op has no padded form; the graph is broken then.
     """
-    p = Padder(graph, plan.buckets, plan.exact, random_bits)
+    p = Padder(graph, plan, random_bits)
     runtime = find_symbols(graph).runtime_ints
     inputs = fx.placeholders(graph)
     arguments = [_argument(p, node, plan, i in runtime) for i, node in enumerate(inputs)]

@@ -86,6 +86,7 @@ def isin(p: Padder, x: Padded, among: Any, *rest: Any) -> Padded:
 @pads(aten._prelu_kernel_backward.default)
 def prelu_backward(p: Padder, grad: Padded, x: Padded, weight: Padded) -> Any:
     """Pointwise: autograd sums what is the weight's."""
+    grad = p.varying(grad)
     x, weight = p.laid_out(x, grad.dims), p.laid_out(weight, grad.dims)
     return p.give_all(p.again(grad, x, weight), [grad.dims, grad.dims])
 

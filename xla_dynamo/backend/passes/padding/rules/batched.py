@@ -72,7 +72,7 @@ def _batch(
 ) -> tuple[list[Dim], dict[int, Any]]:
     """The dimensions of the batch, and the operands with its layout."""
     first, core = next(iter(operands.values()))
-    batch = list(first.dims[: _lead(first, core)])
+    batch = list(p.varying(first).dims[: _lead(first, core)])
     given: dict[int, Any] = {}
     for i, (x, count) in operands.items():
         lead = _lead(x, count)

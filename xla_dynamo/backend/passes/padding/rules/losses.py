@@ -23,7 +23,7 @@ def _aligned(p: Padder, x: Padded, target: Padded) -> tuple[Padded, Padded]:
     if len(x.dims) > 1:
         for d in range(len(target.dims)):
             x, target = alike(p, x, target, d + (d > 0), d)
-    return x, target
+    return p.varying(x), p.varying(target)
 
 
 @pads(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
@@ -75,9 +75,8 @@ def nll_loss_backward(
 def _of_rows(p: Padder, grad: Padded, target: Padded, ignored: int) -> tuple[Padded, Padded]:
     rows = range(len(target.dims))
     if grad.dims:
-        for d in rows:
-            grad, target = alike(p, grad, target, d, d)
-        grad = p.masked(grad, rows, 0)
+        target = p.varying(target)
+        grad = p.masked(p.laid_out(grad, target.dims), rows, 0)
     return grad, p.masked(target, rows, ignored)
 
 

@@ -32,6 +32,7 @@ def layer_norm(
     """Where the normalized dimensions are padded, by the statistics of their elements."""
     lead, rank = len(x.dims) - len(shape), len(x.dims)
     inner = list(range(lead, rank))
+    x = p.varying(x, inner)
     kept = [*x.dims[:lead], *dims_of([1] * len(shape))]
     if not x.padded_in(inner):
         return p.give_all(p.again(x, list(shape), weight, bias, eps), [x.dims, kept, kept])
@@ -60,6 +61,7 @@ def layer_norm_backward(
     """The gradients of weight and bias are sums over rows."""
     lead, rank = len(x.dims) - len(shape), len(x.dims)
     rows, inner, outs = list(range(lead)), list(range(lead, rank)), p.outs()
+    x = p.varying(x)
     grad, average, scale = (p.laid_out(each, x.dims) for each in (grad, average, scale))
     grad, x, average, scale = (p.masked(each, rows, 0) for each in (grad, x, average, scale))
     if not x.padded_in(inner):

@@ -77,6 +77,7 @@ def added(p: Padder, x: Padded, a: Padded, b: Padded, beta: Any = 1, alpha: Any 
         if len(a.dims) == 3:
             a, b = alike(p, a, b, 0, 0)
         dims = [*a.dims[:-1], *b.dims[len(b.dims) - 1 :]] if len(b.dims) > 1 else a.dims[:-1]
+    dims = [dim.plainly() if dim.factors is None else dim for dim in dims]
     x = p.laid_out(x, dims)
     return p.give(p.again(x, a, b, beta, alpha), dims)
 

@@ -61,6 +61,14 @@ def _with_row(p: Padder, x: Padded, d: int, put: Any) -> Padded:
     return p.give(p.emit(aten.slice.Tensor, made, d, 0, length), x.dims)
 
 
+def _rows(p: Padder, x: Padded, d: int, index: Padded, source: Padded) -> tuple[Padded, ...]:
+    """The three with one layout for what they share."""
+    x, index = p.plainly(x), p.plainly(index)
+    for e in range(len(source.dims)):
+        source = p.moved(source, e, index.dims[0] if e == d else x.dims[e])
+    return x, index, source
+
+
 @pads(aten.index_add.default)
 def index_add(
     p: Padder, x: Padded, dim: int, index: Padded, source: Padded, alpha: Any = 1
@@ -69,14 +77,14 @@ def index_add(
     if is_symbolic(alpha) or not x.dims or not index.dims:
         raise Refused("it takes a size as a number")
     d = dim % len(x.dims)
-    x, source = p.plainly(x), p.plainly(source)
+    x, index, source = _rows(p, x, d, index, source)
     if not index.padded_in([0]):
         return p.give(p.again(x, dim, index, source, alpha), x.dims)
     return _with_row(
         p,
         x,
         d,
-        lambda wide, row: p.again(wide, dim, p.masked(p.plainly(index), [0], row), source, alpha),
+        lambda wide, row: p.again(wide, dim, p.masked(index, [0], row), source, alpha),
     )
 
 
@@ -88,10 +96,10 @@ def index_reduce(
     if not x.dims or not index.dims:
         raise Refused("it is for tensors with dimensions")
     d = dim % len(x.dims)
-    x, source = p.plainly(x), p.plainly(source)
+    x, index, source = _rows(p, x, d, index, source)
 
     def put(wide: Any, row: int) -> Any:
-        return p.again(wide, dim, p.masked(p.plainly(index), [0], row), source, how, with_self)
+        return p.again(wide, dim, p.masked(index, [0], row), source, how, with_self)
 
     if not index.padded_in([0]):
         return p.give(p.again(x, dim, index, source, how, with_self), x.dims)
@@ -104,11 +112,11 @@ def index_copy(p: Padder, x: Padded, dim: int, index: Padded, source: Padded) ->
     if not x.dims or not index.dims:
         raise Refused("it is for tensors with dimensions")
     d = dim % len(x.dims)
-    x, source = p.plainly(x), p.plainly(source)
+    x, index, source = _rows(p, x, d, index, source)
     if not index.padded_in([0]):
         return p.give(p.again(x, dim, index, source), x.dims)
     return _with_row(
-        p, x, d, lambda wide, row: p.again(wide, dim, p.masked(p.plainly(index), [0], row), source)
+        p, x, d, lambda wide, row: p.again(wide, dim, p.masked(index, [0], row), source)
     )
 
 
