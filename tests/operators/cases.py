@@ -90,7 +90,7 @@ def shard(all_cases: Sequence[Case], spec: str) -> list[Case]:
 def recorded_samples(case: Case, door: str) -> int | None:
     """How many samples of a case the record is made of; None: of all."""
     whole = case.dtype == "float32" and case.direction == "forward"
-    if door == "bucket":
+    if door in ("bucket", "batch"):
         return _BUCKET
     if door == "lazy":
         return _LAZY_FORWARD if whole else _LAZY

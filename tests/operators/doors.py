@@ -6,7 +6,7 @@ a door: gradients of what the opened function returns are computed behind the do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +25,8 @@ traced = door("aot_eager", fullgraph=True)  # the same road without XLA, to tell
 lazy = lazy_device.door
 
 
-def _symbolic(open_: Door) -> Door:
-    """`open_`, with every dimension of every tensor that it is given a symbol."""
+def _symbolic(open_: Door, dimensions: slice = slice(None)) -> Door:
+    """`open_`, with these dimensions of every tensor that it is given symbols."""
 
     def opened(function: Function) -> Function:
         run = open_(function)
@@ -34,7 +34,7 @@ def _symbolic(open_: Door) -> Door:
         def call(samples: Any) -> Any:
             for x in pytree.tree_leaves(samples):
                 if isinstance(x, torch.Tensor) and x.layout is torch.strided:
-                    for dimension in range(x.dim()):
+                    for dimension in range(x.dim())[dimensions]:
                         torch._dynamo.maybe_mark_dynamic(x, dimension)
             return run(samples)
 
@@ -47,14 +47,27 @@ def _wider(size: int) -> int:
     return size + 3
 
 
-def _padded(function: Function) -> Function:
-    padded_call.poison = True  # also while gradients are computed, behind the door
-    return _symbolic(door(fullgraph=True, options={"bucket": _wider}))(function)
+def _padded(bucket: Any = _wider, dimensions: slice = slice(None)) -> Door:
+    def open_(function: Function) -> Function:
+        padded_call.poison = True  # also while gradients are computed, behind the door
+        return _symbolic(door(fullgraph=True, options={"bucket": bucket}), dimensions)(function)
+
+    return open_
 
 
-bucketed = _padded
+def bucketed_for(sizes: Sequence[int]) -> Door:
+    """Every dimension is padded to one of these sizes."""
+    return _padded(list(sizes))
+
+
+bucketed = _padded()
+batch = _padded(dimensions=slice(1))  # the first dimension of each tensor only
 symbolic = _symbolic(traced)
 
-DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy, "bucket": bucketed}
+DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy, "bucket": bucketed, "batch": batch}
 # The same roads without XLA.
-TRACED: dict[Door, Door] = {compiled: traced, bucketed: symbolic}
+TRACED: dict[Door, Door] = {
+    compiled: traced,
+    bucketed: symbolic,
+    batch: _symbolic(traced, slice(1)),
+}

@@ -19,10 +19,10 @@ from torch._dynamo import exc
 import xla_dynamo
 from xla_dynamo.errors import UnsupportedOp
 
-from . import accuracy, values
+from . import accuracy, resized, values
 from .alternatives import UNDEFINED, check, invariant
 from .cases import Case, operators, samples
-from .doors import TRACED, Door, broken, traced
+from .doors import TRACED, Door, broken, bucketed, bucketed_for, traced
 from .lowered_by import Ways, watch
 from .randomness import assert_same_distribution
 from .values import Values
@@ -85,8 +85,12 @@ def outcome_of(case: Case, door: Door, limit: int | None, group: int = GROUP) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         steady, random = expected(run, samples(case, limit))
-        for first in range(0, len(steady), group):
-            _group(run, steady[first : first + group])
+        if door is bucketed:
+            for pair in steady:
+                _at_sizes(run, *pair)
+        else:
+            for first in range(0, len(steady), group):
+                _group(run, steady[first : first + group])
         _random_samples(run, random)
     seconds = round(time.monotonic() - start, 2)
     if not run.tried:
@@ -171,6 +175,37 @@ def _group(run: Run, pairs: Sequence[_Pair]) -> None:
             compare(run, sample, got, want)
         except AssertionError as error:
             run.fail("wrong", f"{describe(sample)}: {error}")
+
+
+def _at_sizes(run: Run, sample: Any, want: Values) -> None:
+    """Run one compiled function on a sample, and on it at other sizes that eager takes."""
+    if run.hopeless():
+        return
+    sizes = resized.sizes_of(sample)
+    opened = bucketed_for(resized.buckets_of(sizes))(values.caller(run.op))
+    before = len(run.failures)
+    xla_dynamo.reset_metrics()
+    for pair in ((sample, want), *expected(run, list(resized.others(sample)))[0]):
+        _sized(run, opened, *pair)
+        if len(run.failures) > before:
+            return
+
+
+def _sized(run: Run, opened: Any, sample: Any, want: Values) -> None:
+    announce(sample)
+    with warnings.catch_warnings(record=True) as caught, watch(run.ways):
+        warnings.simplefilter("always")
+        try:
+            (got,) = run.run(opened, [sample])
+        except Exception as error:
+            _refused(run, (sample, want), error)
+            return
+    run.tried += 1
+    _note_fallbacks(run, caught)
+    try:
+        compare(run, sample, got, want)
+    except AssertionError as error:
+        run.fail("wrong", f"{describe(sample)}: {error}")
 
 
 def compare(run: Run, sample: Any, got: Values, want: Values) -> None:
