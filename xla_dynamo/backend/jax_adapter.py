@@ -2,7 +2,7 @@
 
 The one file that knows where jax and jaxlib differ. Seen: 0.7.2 to 0.12.0. Private API met here:
 xla_client.make_cpu_client, utils.absl_set_min_log_level, logging_config, and of _jax
-get_distributed_runtime_service and _client, make_gloo_tcp_collectives.
+get_distributed_runtime_service and _client, make_gloo_tcp_collectives; mlir.make_ir_context.
 
 | from   | what is new |
 |--------|-------------|
@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax, version
 from jax._src import logging_config
+from jax._src.interpreters import mlir
 from jax._src.lib import _jax, utils, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.scipy import special
 
@@ -54,6 +55,29 @@ def apart(*, wide: bool = True) -> Iterator[None]:
     """
     with _enable_x64(wide), jax.default_device(cpu_client(asynchronous=False).local_devices()[0]):
         yield
+
+
+def new_context() -> Any:
+    """An MLIR context with JAX's dialects."""
+    return mlir.make_ir_context()
+
+
+@contextmanager
+def lowering_into(context: Any) -> Iterator[None]:
+    """This thread's next lowering takes `context`: to make one is half of what a small one takes.
+
+    One thread at a time.
+    """
+    usual, thread, given = mlir.make_ir_context, threading.get_ident(), [context]
+
+    def make() -> Any:
+        return given.pop() if given and threading.get_ident() == thread else usual()
+
+    mlir.make_ir_context = make
+    try:
+        yield
+    finally:
+        mlir.make_ir_context = usual
 
 
 def cpu_client(*, asynchronous: bool, devices: int | None = None) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from xla_dynamo.backend.graph.rng_keys import call as random_call
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
-from . import dtypes, host_kernels, operands
+from . import contexts, dtypes, host_kernels, operands
 from .registry import Refusal, Target, Unsupported, lowering_for, rule_of
 
 # The one location in a body's text: the linker puts the user's line of each call in its place.
@@ -131,8 +132,9 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
         with lowering_for(target), jax_adapter.apart(wide=not narrow), products:
             function = _as_function(node, [values[i] for i in outputs], outputs, target)
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
-            jitted = jax.jit(function, keep_unused=True)
-            lowered = jitted.trace(*operands).lower(lowering_platforms=(target.platform,))
+            traced = jax.jit(function, keep_unused=True).trace(*operands)
+            with _into_context():
+                lowered = traced.lower(lowering_platforms=(target.platform,))
             module: Any = lowered.compiler_ir("stablehlo")
     except Unsupported as error:
         return Refusal(error.reason, error.remedy)
@@ -142,7 +144,22 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
         return _refusal_of_failure(node, error)
     with module.context:
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
-    return Body(_symbol(node), module.operation.get_asm(enable_debug_info=True))
+    text = module.operation.get_asm(enable_debug_info=True)
+    _contexts.count(len(text))
+    return Body(_symbol(node), text)
+
+
+_contexts = contexts.OfThread(jax_adapter.new_context)
+
+
+@contextmanager
+def _into_context() -> Iterator[None]:
+    """Lower to a context that has served before, where jaxlib allows it."""
+    if not jax_adapter.SHARES_CONTEXTS:
+        yield
+        return
+    with _contexts.dropped_on_error(), jax_adapter.lowering_into(_contexts.get()):
+        yield
 
 
 def _is_narrow(node: Node, tensors: Sequence[Any], target: Target) -> bool:
