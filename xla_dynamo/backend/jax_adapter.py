@@ -12,7 +12,7 @@ get_distributed_runtime_service and _client, make_gloo_tcp_collectives; mlir.mak
 | 0.8.1  | `dlpack_managed_tensor_to_buffer` has a parameter `copy` |
 |        | until 0.10.1, loading a program logs LLVM's tuning flags as features that the CPU lacks |
 | 0.8.3  | XLA:CPU's collectives give up after a time that a flag sets |
-| 0.10.0 | `jax.lax.linalg.ormqr` |
+| 0.10.0 | `jax.lax.linalg.ormqr`; XLA:CPU can order operations so that they need little memory |
 | 0.10.1 | `jax.scipy.special.erfcx` |
 | 0.10.2 | `dlpack_managed_tensor_to_buffer` has a parameter `dl_device_type` |
 | 0.11.2 | StableHLO 1.20 and newer: torch-mlir 20261001 writes 1.19 (see `lowering.importer`) |
@@ -41,6 +41,11 @@ VERSION = version.__version_info__
 _WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 # Older versions end the process where they meet a flag that they do not know.
 COLLECTIVE_TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds" if VERSION >= (0, 8, 3) else ""
+# XLA:CPU's options for programs that shall need little memory; by default it orders operations so
+# that many can run at once.
+LEAST_MEMORY = (
+    {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"} if VERSION >= (0, 10) else {}
+)
 SHARES_CONTEXTS = VERSION >= (0, 8)  # an MLIR context can serve for more than one program
 
 

@@ -52,6 +52,7 @@ def test_inference() -> None:
             static=frozenset(),
             visible=2,
             results=("add", "t"),
+            is_inference=True,
         )
     }
     assert seen.joint == [(2, None)]

@@ -56,7 +56,7 @@ def test_a_training_step_has_its_state_once(aliases, copies):
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         forward = torch.compile(model, backend=backend)
         update = torch.compile(optimizer.step, backend=backend)
-        x = X.to(model[0].weight.device)
+        x = X.to(model.get_parameter("0.weight").device)
         for _ in range(3):
             optimizer.zero_grad()
             forward(x).square().mean().backward()
@@ -66,8 +66,9 @@ def test_a_training_step_has_its_state_once(aliases, copies):
             update()
             if model is ours:
                 assert aliases == [4 * 5]  # parameters, two moments, steps
-                state = optimizer.state[model[0].weight]
-                tensors = [model[0].weight, state["exp_avg"], state["exp_avg_sq"]]
+                weight = model.get_parameter("0.weight")
+                state = optimizer.state[weight]
+                tensors = [weight, state["exp_avg"], state["exp_avg_sq"]]
                 assert (16, 6) not in copies
                 assert len({pointer(x) for x in tensors}) == 3
     assert_same(ours.state_dict(), theirs.state_dict(), rtol=1e-4, atol=1e-5)

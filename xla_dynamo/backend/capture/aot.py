@@ -47,6 +47,7 @@ class GraphInfo:
     capture: one object for the graphs of one capture: what recompiles one, recompiles all, and what
         is padded in one, is padded in all.
     results: the names of what it returns.
+    is_inference: whether nothing is differentiated.
     updates: which of its results replace which of its arguments: (result, argument) by position.
     """
 
@@ -59,6 +60,7 @@ class GraphInfo:
     capture: Agreement = field(default_factory=Agreement, compare=False)
     results: tuple[str, ...] = ()
     updates: tuple[tuple[int, int], ...] = ()
+    is_inference: bool = False
 
 
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
@@ -110,6 +112,7 @@ def compile(
             capture=shared,
             results=tuple(str(result) for result in fx.results(graph.graph)),
             updates=_updates(metadata, len(placeholders)) if kind != "backward" else (),
+            is_inference=kind == "inference",
         )
 
     def stage(kind: str) -> Callable[..., Any]:

@@ -63,6 +63,7 @@ def make_program(
         request,
         results=tuple(kept[i] for i in sorted(kept)),
         updates={outputs[result]: argument for result, argument in info.updates},
+        stores=info.is_inference,
     )
     run = _split_at_dynamic_shapes(module, request, names)
     if not constants and not lifted.keys and len(set(outputs)) == len(outputs):

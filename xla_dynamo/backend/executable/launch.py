@@ -18,7 +18,7 @@ from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, 
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 
-from . import joint, output_plan, partitioned, saved_outputs, updates
+from . import in_place, joint, output_plan, partitioned, saved_outputs, updates
 from .compile import compile_executable
 from .request import Request, without_host_kernels
 
@@ -81,7 +81,34 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         nodes = fx.results(graph), fx.placeholders(graph)
         planned, returned = saved_outputs.choose(planned, request.visible, *nodes, may_stay)
         return _launch(planned, _apart(make(), slots, device, returned))
+    if in_place.is_possible(request, device) and not collectives:
+        aliases = updates.aliases(graph, planned, request.updates, used)
+        chosen = in_place.choose(graph, planned, aliases, used)
+        if chosen is not None:
+            planned, stores = chosen
+            executable = compile_executable(graph, in_place.with_little_memory(request), device)
+            addresses = in_place.Addresses(stores, used, device)
+            return _launch(planned, _storing(executable, slots, device, stores, addresses))
     return _launch(planned, _on_tensors(make(), slots, device, homes))
+
+
+def _storing(
+    executable: pjrt.Executable,
+    slots: Sequence[buffers.Slot],
+    device: pjrt.Device,
+    stores: in_place.Stores,
+    addresses: in_place.Addresses,
+) -> Callable[[list[Any]], Sequence[torch.Tensor]]:
+    """Run a program on CPU tensors that writes into some of them."""
+
+    def run(given: list[Any]) -> Sequence[torch.Tensor]:
+        where, written = addresses.of(given)
+        results = executable(*[slot.array(given[slot.position]) for slot in slots], where)
+        transfers.wait(results)
+        addresses.finish(given, written)
+        return transfers.to_tensors(results[: stores.results], device, host=True)
+
+    return run
 
 
 def _apart(

@@ -24,6 +24,7 @@ class Request:
     capture: one object for graphs that are recompiled for the same reasons.
     results: the names that backward knows its saved values by.
     updates: by the position of a result: that of the argument into which it is copied.
+    stores: whether the program may write to those itself: nothing is differentiated.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Request:
     capture: Agreement = field(default_factory=Agreement, compare=False)
     results: tuple[str, ...] = ()
     updates: Mapping[int, int] = field(default_factory=dict)
+    stores: bool = False
 
     def context(self, platform: str | None = None) -> Context:
         """What passes are told; default platform: the one that the options or the process name."""

@@ -13,6 +13,8 @@ import torch
 TARGET = "xla_dynamo_torch_kernel"  # the name by which XLA knows them
 _TENSOR = "tensor"  # in a call: {"tensor": position among the arguments}
 
+STORE = "xla_dynamo_store"  # writes of values to addresses: see ops.stores
+
 Kernel = Callable[[Sequence[torch.Tensor]], Any]
 
 
@@ -38,6 +40,16 @@ def decoded(call: bytes) -> Kernel:
         return op(*filled)
 
     return run
+
+
+def encode_store(first: int, count: int) -> str:
+    """A call that writes its first `count` arguments to addresses, from number `first` on."""
+    return json.dumps([first, count])
+
+
+def decoded_store(call: bytes) -> tuple[int, int]:
+    first, count = json.loads(call)
+    return first, count
 
 
 def op_name(call: bytes) -> str:

@@ -15,3 +15,4 @@ from . import packed as packed
 from . import padded as padded
 from . import recurrent as recurrent
 from . import sharding as sharding
+from . import stores as stores

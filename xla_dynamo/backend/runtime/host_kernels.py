@@ -13,6 +13,7 @@ import torch
 
 from xla_dynamo.backend.graph import kernel_calls
 from xla_dynamo.backend.graph.torch_private import kernels_only
+from xla_dynamo.backend.ops import stores
 
 from . import xla_ffi
 
@@ -34,10 +35,26 @@ def _work(call: bytes, arguments: list[torch.Tensor], results: list[torch.Tensor
         ) from error
 
 
+def _store(call: bytes, arguments: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+    """See `ops.stores.store`."""
+    first, count = kernel_calls.decoded_store(call)
+    *given, addresses = arguments
+    mark, *copies = results
+    with kernels_only():
+        for copy, other in zip(copies, given[count:], strict=True):
+            copy.copy_(other)
+        stores.write(given[:count], addresses.tolist()[first : first + count])
+        mark.zero_()
+
+
 @functools.cache
 def register() -> None:
     """Tell XLA's CPU runtime of the kernels, once a process, before it loads a program."""
-    jax.ffi.register_ffi_target(kernel_calls.TARGET, jax.ffi.pycapsule(_handler), platform="cpu")
+    for name, handler in _HANDLERS.items():
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler), platform="cpu")
 
 
-_handler = xla_ffi.handler(_work)
+_HANDLERS = {
+    kernel_calls.TARGET: xla_ffi.handler(_work),
+    kernel_calls.STORE: xla_ffi.handler(_store),
+}

@@ -1,0 +1,45 @@
+"""The op that writes results into the memory of tensors, in the middle of a program of the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .registration import op
+
+
+def write(values: Sequence[Tensor], addresses: Sequence[int]) -> None:
+    """Copy each value, which is row-major, to its address; values may be what is written over."""
+    ranges = [(at, at + x.nbytes) for at, x in zip(addresses, values, strict=True)]
+    values = [x.clone() if _meets(x, ranges) else x for x in values]
+    for value, address in zip(values, addresses, strict=True):
+        memory = (ctypes.c_char * value.nbytes).from_address(address)
+        torch.frombuffer(memory, dtype=value.dtype).copy_(value.view(-1))
+
+
+def _meets(x: Tensor, ranges: Sequence[tuple[int, int]]) -> bool:
+    start = x.data_ptr()
+    return any(begin < start + x.nbytes and start < end for begin, end in ranges)
+
+
+def _fakes(
+    values: list[Tensor], others: list[Tensor], addresses: Tensor, first: int
+) -> list[Tensor]:
+    mark = torch.empty(1, dtype=torch.int32, device=addresses.device)
+    return [mark, *(torch.empty_like(x) for x in others)]
+
+
+@op(fake=_fakes)
+def store(
+    values: list[Tensor], others: list[Tensor], addresses: Tensor, first: int
+) -> list[Tensor]:
+    """Copy `others`, then write `values` to addresses[first:]: a mark that it is done, the copies.
+
+    Everything is computed before.
+    """
+    copies = [x.clone() for x in others]
+    write(values, addresses.tolist()[first : first + len(values)])
+    return [torch.zeros(1, dtype=torch.int32), *copies]
