@@ -19,6 +19,7 @@ from tests.compat.loops import counting
 from tests.like_eager.lazy import XLA
 from xla_dynamo.backend.executable import padded_call
 from xla_dynamo.backend.metrics import BucketWarning
+from xla_dynamo.compat.execution import size_templates
 
 CPU = torch.device("cpu")
 
@@ -26,6 +27,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _buckets(fresh_devices: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(padded_call, "poison", True)
+    size_templates._families.clear()  # other tests have programs of the same structure
     xla_dynamo.compat.set_option("bucket", "powers_of_two")
     yield
     xla_dynamo.compat.set_option("bucket", None)

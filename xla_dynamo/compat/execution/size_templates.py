@@ -33,7 +33,8 @@ from xla_dynamo.compat.values.trie import refs_in
 from xla_dynamo.config import config
 
 from . import recompile_reason
-from .symbolic_trace import SymbolicTrace, Unfit, symbolic
+from .symbolic_form import SymbolicTrace, Unfit
+from .symbolic_trace import symbolic
 from .window_sizes import Window, window_of
 
 # Windows of one structure by which a form is found, and how often one is sought.
@@ -121,7 +122,7 @@ class _Family:
         del self.seen[1 : len(self.seen) - _SEEN + 1]
 
 
-_families: Bounded[Any, _Family] = Bounded(256)
+_families: Bounded[Any, _Family] = Bounded(128)
 
 
 def program_of(
