@@ -40,7 +40,9 @@ bench: .venv/.bench
 operators: .venv/.test
 	$(BIN)/python -m tests.operators --out operators.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --door lazy --out operators_lazy.jsonl $(ARGS)
-	$(BIN)/python -m tests.operators --merge operators.jsonl operators_lazy.jsonl
+	$(BIN)/python -m tests.operators --door bucket --dtypes float32 --out operators_bucket.jsonl $(ARGS)
+	$(BIN)/python -m tests.operators --door batch --dtypes float32 --out operators_batch.jsonl $(ARGS)
+	$(BIN)/python -m tests.operators --merge operators*.jsonl
 
 fuzz: .venv/.test
 	$(BIN)/python -W ignore -m tests.fuzz $(ARGS)

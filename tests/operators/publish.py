@@ -33,7 +33,12 @@ _SHORT: dict[str, str] = dict(
     )
 )
 
-_DOORS = {"compile": "torch.compile", "lazy": "lazy tensors", "bucket": "sizes of buckets"}
+_DOORS = {
+    "compile": "torch.compile",
+    "lazy": "lazy tensors",
+    "bucket": "sizes of buckets",
+    "batch": "a batch of buckets",
+}
 _WAYS = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
 
 _INTRODUCTION = """# Operators
@@ -42,9 +47,11 @@ Every operator of PyTorch's own test database (`torch.testing`'s OpInfo) and eve
 declares for the CPU, run on the CPU client and compared with eager PyTorch at
 `torch.testing.assert_close`'s default bounds; float64 gradients to 1e-7. It is run through two
 doors: `torch.compile(fullgraph=True, backend="xla")`, and tensors of the lazy device `xla:0`; and
-for float32 through a third, `options={"bucket": ...}` (docs/shapes.md), with three elements of
-nan behind every dimension of every tensor: "declined" then means that a dimension gets exact sizes,
-with a warning. This page is generated: `make operators` runs the sweep and rewrites it.
+for float32 through two more, `options={"bucket": ...}` (docs/shapes.md), where what is behind the
+elements is nan: with every dimension of every tensor padded, called with the sizes 2, 3, P-1, P and
+P+1 around a bucket of P; and with the first dimension alone, the batch. There "declined" means that
+a dimension gets exact sizes, with a warning. This page is generated: `make operators` runs the
+sweep and rewrites it.
 
 | mark | meaning |
 |---|---|
@@ -56,6 +63,7 @@ with a warning. This page is generated: `make operators` runs the sweep and rewr
 | empty | PyTorch does not declare this dtype |
 | ✓ lazy: cpu | the doors differ: the first mark is of torch.compile, the second of lazy tensors |
 | bucket: exact | with sizes of buckets, a dimension goes back to exact sizes, with a warning |
+| batch: exact | the same where only the first dimensions are padded |
 
 Where one mark stands alone, it is of torch.compile, and of lazy tensors too where they were run
 (the counts say for which dtypes).
@@ -138,7 +146,8 @@ def _mark(row: Row, wheres: Sequence[str], dtype: str) -> str:
     first, *others = ((where.split()[0], row.outcome(where, dtype)) for where in wheres)
     mark = _MARKS[first[1]]
     for door, outcome in others:
-        other = "exact" if (door, outcome) == ("bucket", "declined") else _MARKS[outcome]
+        is_exact = door in ("bucket", "batch") and outcome == "declined"
+        other = "exact" if is_exact else _MARKS[outcome]
         mark += f" {door}: {other}" if other not in ("", _MARKS[first[1]]) else ""
     return mark.strip()
 

@@ -45,7 +45,7 @@ def others(sample: Any) -> Iterator[Any]:
 
 
 def resized(sample: Any, change: Mapping[int, int]) -> Any:
-    """The sample with other sizes: elements are left out, or come again."""
+    """The sample with other sizes: elements are left out, or come again, a bit smaller."""
     shrunk = min(change.values()) if min(change.values()) < min(change) else None
     packed = (sample.input, tuple(sample.args), dict(sample.kwargs))
     made = copy.copy(sample)
@@ -62,6 +62,8 @@ def _resized(x: torch.Tensor, change: Mapping[int, int], shrunk: int | None) -> 
     for d, n in enumerate(x.shape):
         if n in change:
             made = made.index_select(d, torch.arange(change[n]) % n)
+            if made.is_floating_point() or made.is_complex():  # no element is there twice
+                made.narrow(d, min(n, change[n]), max(change[n] - n, 0)).mul_(0.96875)
     is_index = not made.is_floating_point() and not made.is_complex() and made.dtype != torch.bool
     if shrunk is not None and is_index:
         made = made.remainder(shrunk)

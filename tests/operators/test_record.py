@@ -18,7 +18,7 @@ PUBLISHED = [
     "compile backward float32",
     "compile backward float64",
     *(f"lazy forward {dtype}" for dtype in DTYPES),
-    "bucket forward float32",
+    *(f"{door} {way} float32" for door in ("bucket", "batch") for way in ("forward", "backward")),
     "lazy backward float32",
     "lazy backward float64",
 ]

@@ -90,20 +90,20 @@ def test_two_forwards_before_their_backwards() -> None:
     torch.testing.assert_close(*found)
 
 
+class Odd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.cos()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad + x.sin().median(0).values
+
+
 def test_backward_that_refuses_what_forward_padded() -> None:
     """From then on, both get exact sizes."""
-
-    class Odd(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            ctx.save_for_backward(x)
-            return x.cos()
-
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Tensor:
-            (x,) = ctx.saved_tensors
-            return grad + x.sin().median(0).values
-
     run = compiled(lambda x: Odd.apply(x * 2))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -164,3 +164,17 @@ def test_a_copy_of_a_model_has_programs_of_its_own() -> None:
     other = copy.deepcopy(model)
     x = batch(5, 3)
     torch.testing.assert_close(compiled(model)(x), compiled(other)(x))
+
+
+def test_backward_that_refuses_a_dimension_of_two() -> None:
+    """What forward saved is padded in both, and its exact size differs from call to call."""
+    run = compiled(lambda x: Odd.apply(x * 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xla_dynamo.BucketWarning)
+        for n, m in ((5, 3), (6, 3), (6, 4), (5, 4), (5, 9)):
+            y = batch(n, m).requires_grad_()
+            torch._dynamo.mark_dynamic(y, 0)
+            torch._dynamo.mark_dynamic(y, 1)
+            run(y).sum().backward()
+            slope = torch.ones(n, m) + (y.detach() * 2).sin().median(0).values
+            torch.testing.assert_close(y.grad, 2 * slope)

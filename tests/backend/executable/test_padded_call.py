@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import sympy
 import torch
@@ -11,7 +9,7 @@ import torch
 from xla_dynamo.backend.executable import padded_call
 from xla_dynamo.backend.executable.padded_call import Layout, PaddedCall, Saved
 from xla_dynamo.backend.passes.padding.layouts import Dim, plain, with_factors
-from xla_dynamo.backend.passes.padding.plan import Agreement, PaddedGraph, Plan, Result
+from xla_dynamo.backend.passes.padding.plan import Agreement, PaddedGraph, Plan, Result, ways
 from xla_dynamo.errors import XlaDynamoError
 
 pytestmark = pytest.mark.spine
@@ -92,9 +90,9 @@ def test_numbers_of_the_call_are_arguments() -> None:
 
 
 def test_what_forward_saved_is_cut_where_backward_pads_otherwise() -> None:
-    way = frozenset[Any](), frozenset[Any]()
-    agreement = Agreement(saved={"x": {way: (plain(s), plain(t))}})
-    saved = Saved(agreement, {0: "x"}, REAL, BUCKETS, way[1])
+    agreement = Agreement(saved={"x": ways()})
+    agreement.saved["x"][frozenset(), frozenset()] = plain(s), plain(t)
+    saved = Saved(agreement, {0: "x"}, REAL, BUCKETS, frozenset())
     x = torch.randn(3, 2)
     padded = Layout((plain(s), plain(t)), REAL, BUCKETS).pad(x)
     assert torch.equal(saved.without_padding(0, padded), x)

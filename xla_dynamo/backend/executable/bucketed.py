@@ -18,7 +18,7 @@ from xla_dynamo.backend.buckets import Buckets
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering.source import location_of
 from xla_dynamo.backend.passes.padding.equal_sizes import alike, padded_alike, pairs_of
-from xla_dynamo.backend.passes.padding.plan import Agreement, PaddedGraph, Plan, Way
+from xla_dynamo.backend.passes.padding.plan import Agreement, Dims, PaddedGraph, Plan, ways
 from xla_dynamo.backend.passes.padding.sizes import Refused, evaluated, symbols_of
 from xla_dynamo.backend.passes.static.specialize import Symbols
 from xla_dynamo.bounded import Bounded
@@ -100,15 +100,10 @@ class Bucketed:
             padded = {s: n for s, n in wanted.items() if s not in exact}
             if not padded:
                 return None
-            way = frozenset(self._agreement.exact), frozenset(same.items())
-            layouts = {
-                name: found[way]
-                for name in self._saved_names().values()
-                if way in (found := self._agreement.saved[name])
-            }
+            layouts = self._layouts(exact, real, same)
             plan = Plan(padded, exact, self._visible, layouts, padded_alike(same, padded))
             try:
-                run, graph = self._program(plan, real, way, compile_for)
+                run, graph = self._program(plan, real, same, compile_for)
             except Refused as refused:
                 self._give_up(refused, padded)
                 continue
@@ -117,6 +112,18 @@ class Bucketed:
             saved = self._saved(real, wanted)
             call = self._calls[key] = self._make_call(run, graph, real, self._visible, saved)
             return call
+
+    def _layouts(
+        self, exact: Mapping[Any, int], real: Mapping[Any, int], same: Mapping[Any, Any]
+    ) -> dict[str, Dims]:
+        """The dimensions of what forward has saved for the same sizes, by name."""
+        found: dict[str, Dims] = {}
+        for name in self._saved_names().values():
+            for (sizes, others), dims in self._agreement.saved[name].items():
+                known = (pair for pair in sizes if pair[0] in real)
+                if others == frozenset(same.items()) and exact.items() >= set(known):
+                    found[name] = dims
+        return found
 
     def _real(self, key: Sequence[int]) -> dict[Any, int]:
         return {symbol: key[at] for symbol, at in self._sources.items()}
@@ -130,7 +137,7 @@ class Bucketed:
         }
 
     def _program(
-        self, plan: Plan, real: Mapping[Any, int], way: Way, compile_for: Compile
+        self, plan: Plan, real: Mapping[Any, int], same: Mapping[Any, Any], compile_for: Compile
     ) -> tuple[Run, PaddedGraph]:
         key = (
             tuple(sorted(map(str, plan.exact.items()))),
@@ -140,11 +147,12 @@ class Bucketed:
         found = self._programs.get(key)
         if found is None:
             found = self._programs[key] = compile_for(plan, self._reason(plan, real))
+            way = frozenset(plan.exact.items()), frozenset(same.items())
             for name, result in list(zip(self._results, found[1].results, strict=False))[
                 self._visible :
             ]:
                 if result.dims is not None and any(dim.is_padded for dim in result.dims):
-                    self._agreement.saved.setdefault(name, {})[way] = result.dims
+                    self._agreement.saved.setdefault(name, ways())[way] = result.dims
         return found
 
     def _reason(self, plan: Plan, real: Mapping[Any, int]) -> str:

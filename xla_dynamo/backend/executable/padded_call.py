@@ -111,21 +111,22 @@ class Saved:
         same: frozenset[tuple[Any, Any]],
     ) -> None:
         self._agreement = agreement
-        self._names = names
+        self.names = names
         self._real, self._buckets, self._same = real, buckets, same
 
     def without_padding(self, position: int, x: torch.Tensor) -> torch.Tensor:
         """An argument as it was before forward padded it."""
-        found = self._agreement.saved.get(self._names.get(position, ""), {})
-        for (exact, same), dims in found.items():
-            if same != self._same:
-                continue
-            numbers = {s: self._real[s] if s in exact else n for s, n in self._buckets.items()}
-            layout = Layout(dims, self._real, numbers)
+        found = self._agreement.saved.get(self.names.get(position, ""), {})
+        layouts = [
+            Layout(dims, self._real, self._buckets)
+            for (exact, same), dims in found.items()
+            if same == self._same and all(self._real.get(s, n) == n for s, n in exact)
+        ]
+        for layout in layouts:
             if layout.padded == x.shape:
                 return layout.cut(x, x.new_empty(layout.shape).stride())
-            if layout.shape == x.shape:
-                return x
+        if not layouts or any(layout.shape == x.shape for layout in layouts):
+            return x
         raise XlaDynamoError(
             f"A saved value has the shape {tuple(x.shape)}, which nothing has given it. This is a "
             "bug of xla_dynamo: please report it, and use options={'bucket': None}."
@@ -134,7 +135,7 @@ class Saved:
     def all_without_padding(self, arguments: Sequence[Any]) -> list[Any]:
         """All arguments."""
         return [
-            self.without_padding(i, x) if i in self._names and isinstance(x, torch.Tensor) else x
+            self.without_padding(i, x) if i in self.names and isinstance(x, torch.Tensor) else x
             for i, x in enumerate(arguments)
         ]
 
@@ -150,7 +151,7 @@ class PaddedCall:
         self._arguments = [
             (position, Layout(dims, real, buckets), graph.names[position] in graph.plan.layouts)
             for position, dims in enumerate(graph.arguments)
-            if dims is not None and any(dim.is_padded for dim in dims)
+            if dims is not None and (position in saved.names or any(dim.is_padded for dim in dims))
         ]
         self._numbers = [
             torch.tensor([evaluated(n, real) for n in numbers], dtype=dtype, device="cpu")

@@ -8,12 +8,21 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.bounded import Bounded
+
 from .layouts import Dim
 from .sizes import Numbers
 
 Dims = tuple[Dim, ...]
-# Exact symbols, and (symbol, other that it is at the call).
-Way = tuple[frozenset[Any], frozenset[tuple[Any, Any]]]
+# (symbol, its exact size), and (symbol, other that it is at the call), for a program of forward.
+Way = tuple[frozenset[tuple[Any, int]], frozenset[tuple[Any, Any]]]
+# There is one for each exact size, too.
+_WAYS = 1024
+
+
+def ways() -> Bounded[Way, Dims]:
+    """The dimensions of one saved value, by what they are for."""
+    return Bounded(_WAYS)
 
 
 @dataclass(eq=False)
@@ -22,14 +31,13 @@ class Agreement:
 
     exact: the symbols that get exact sizes.
     names: what has the size that a symbol is, as the user calls it.
-    saved: by name, the dimensions of what forward has saved, for a set of exact symbols and for
-        those that are others.
+    saved: by name, the dimensions of what forward has saved.
     pairs: of symbols that are likely one size; forward finds them.
     """
 
     exact: set[Any] = field(default_factory=set)
     names: dict[Any, str] = field(default_factory=dict)
-    saved: dict[str, dict[Way, Dims]] = field(default_factory=dict)
+    saved: dict[str, Bounded[Way, Dims]] = field(default_factory=dict)
     pairs: tuple[tuple[Any, Any], ...] | None = None
 
 
