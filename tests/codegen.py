@@ -4,8 +4,8 @@ Half the time of the tests was LLVM's. With few of its optimizations (without an
 sums are no longer rounded once), and with emitters of fusions that need no MLIR, XLA takes half
 the time (13 s -> 6 s for a transformer's 1,060 ops); and a fifth less (4.0 s -> 3.3 s for three
 models) where a program is not split into parts to be compiled by many threads. StableHLO and XLA's
-passes are the same. The sweeps of operators run in processes of their own, with the code that
-users get; so does every test under `XLA_FLAGS= make test`.
+passes are the same. `make operators`, which makes the record, runs the code that users get; so does
+every test under `XLA_FLAGS= make test`.
 """
 
 from __future__ import annotations

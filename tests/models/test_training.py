@@ -23,10 +23,10 @@ FLOAT32_INSIDE = {
     "hf_llama": (1e-5, "LlamaRMSNorm and the rotary embedding cast to float32"),
     "hf_t5": (1e-5, "T5LayerNorm takes its variance in float32"),
 }
-# The longest, a larger resnet18, and in float64 what says little more than float32 does:
-# `make test ARGS="-m slow"` runs them.
-SLOW = {"resnet50"}
-SLOW_DOUBLE = {*SLOW, *FLOAT32_INSIDE, "resnet18"}
+# The longest, which legacy scripts and other tests train too, and in float64 what says little more
+# than float32 does: `make test ARGS="-m slow"` runs them.
+SLOW = {"resnet18", "resnet50"}
+SLOW_DOUBLE = {*SLOW, *FLOAT32_INSIDE}
 MODELS = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in ZOO]
 CASES = [
     *(pytest.param(name, "sgd", marks=[pytest.mark.slow] * (name in SLOW_DOUBLE)) for name in ZOO),

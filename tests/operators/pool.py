@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,20 @@ class _Died(Exception):
 
 
 class Worker:
-    """One worker process, started again when it has died."""
+    """One worker process, started again when it has died; it runs the code that users get.
 
-    def __init__(self, door: str, timeout: float, command: Sequence[str] | None = None) -> None:
+    environment: another one for it.
+    """
+
+    def __init__(
+        self,
+        door: str,
+        timeout: float,
+        command: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.command = command
+        self._environment = environment_of_users() if environment is None else environment
         self.door = door
         self._timeout = timeout
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
@@ -100,7 +110,7 @@ class Worker:
                 stderr=self._log,
                 text=True,
                 cwd=ROOT,
-                env=environment_of_users() | {"XLA_DYNAMO_CACHE_DIR": "0"},
+                env={**self._environment, "XLA_DYNAMO_CACHE_DIR": "0"},
             )
         return self._process
 
