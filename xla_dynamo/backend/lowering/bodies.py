@@ -26,7 +26,7 @@ from xla_dynamo.backend.graph.rng_keys import call as random_call
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
-from . import contexts, dtypes, host_kernels, operands
+from . import absent, contexts, dtypes, host_kernels, operands
 from .registry import Refusal, Target, Unsupported, lowering_for, rule_of
 
 # The one location in a body's text: the linker puts the user's line of each call in its place.
@@ -122,9 +122,8 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
             continue
         if not dtypes.is_supported(value.dtype):
             return Refusal(f"XLA has no dtype {value.dtype}.", _OTHER_DTYPE)
-        if value.dtype in dtypes.ABSENT.get(target.platform, ()):
-            where = target.platform.upper()
-            return Refusal(f"XLA's compiler for {where}s has no {value.dtype}.", _OTHER_DTYPE)
+        if (lacks := absent.dtype(value.dtype, target.platform)) is not None:
+            return Refusal(lacks, _OTHER_DTYPE)
     try:
         precision = _JAX_PRECISION[target.matmul_precision]
         products = jax.default_matmul_precision(precision)
@@ -146,6 +145,8 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     text = module.operation.get_asm(enable_debug_info=True)
     _contexts.count(len(text))
+    if (lacks := absent.computation(text, target.platform)) is not None:
+        return Refusal(lacks, _OTHER_DTYPE)
     return Body(_symbol(node), text)
 
 

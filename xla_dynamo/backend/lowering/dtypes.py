@@ -15,9 +15,6 @@ _TO_NUMPY: dict[torch.dtype, np.dtype] = {
 }
 _TO_TORCH = {numpy: torch_ for torch_, numpy in _TO_NUMPY.items()}
 
-# What a platform's compiler lacks. libtpu ends the process (0.0.42.1: "Unsupported CVT").
-ABSENT: dict[str, frozenset[torch.dtype]] = {"tpu": frozenset({torch.complex128})}
-
 
 def is_supported(dtype: torch.dtype) -> bool:
     """Whether XLA has this dtype (it has no quantized ones, for example)."""
