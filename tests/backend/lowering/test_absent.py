@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from xla_dynamo.backend.graph import fx
-from xla_dynamo.backend.lowering import absent
+from xla_dynamo.backend.lowering import absent, rules  # noqa: F401  (fills RULES)
 from xla_dynamo.backend.lowering.bodies import body_of
 from xla_dynamo.backend.lowering.registry import Refusal, Target
 
