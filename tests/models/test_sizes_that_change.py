@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import xla_dynamo
+from tests.models import convnets, hugging_face
 from xla_dynamo.backend.executable import padded_call
 
 WORDS, CLASSES = 50, 5
 Sizes = tuple[int, ...]
+Make = Callable[..., Sequence[Tensor]]
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +29,15 @@ def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 class Decoder(nn.Module):
     """A block of GPT, and its loss over [batch * length, words]."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 16) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, 16), nn.Embedding(128, 16)
-        self.norm, self.qkv, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
-        self.mlp = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
-        self.head = nn.Linear(16, WORDS)
+        self.words, self.places = nn.Embedding(WORDS, width), nn.Embedding(128, width)
+        self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.out, self.head = nn.Linear(width, width), nn.Linear(width, WORDS)
+        self.mlp = nn.Sequential(
+            *(nn.LayerNorm(width), nn.Linear(width, 2 * width)),
+            *(nn.GELU(), nn.Linear(2 * width, width)),
+        )
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         batch, length = x.shape
@@ -120,7 +125,16 @@ def labels(batch: int) -> Tensor:
     return torch.randint(0, CLASSES, (batch,))
 
 
-Make = Callable[..., Sequence[Tensor]]
+def masked(batch: int, length: int) -> tuple[Tensor, ...]:
+    mask = torch.ones(batch, length, dtype=torch.int64)
+    mask[0, length // 2 :] = 0
+    return words(batch, length), mask, words(batch, length)
+
+
+def images(classes: Callable[[int], Tensor]) -> Make:
+    return lambda b: (numbers(b, 3, 16, 16), classes(b))
+
+
 # A model, its inputs for a size, the largest sizes, and how many programs for 50 of them.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Make, Sizes, int]] = {
     "gpt": (Decoder, lambda b, s: (words(b, s), words(b, s)), (9, 60), 2 * 2 * 4),
@@ -134,7 +148,29 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Make, Sizes, int]] = {
         (40,),
         2 * 4,
     ),
+    "llama": (
+        lambda: hugging_face.llama(0.0),
+        lambda b, s: (words(b, s), words(b, s)),
+        (9, 60),
+        2 * 2 * 4,
+    ),
+    "t5": (lambda: hugging_face.t5(0.0), masked, (9, 60), 2 * 2 * 4),
+    "vit": (lambda: hugging_face.vit(0.0), images(labels), (40,), 2 * 4),
+    "resnet18": (
+        lambda: convnets.ResNet(convnets.BasicBlock, (2, 2, 2, 2), 8),
+        images(labels),
+        (40,),
+        2 * 4,
+    ),
+    "unet": (
+        lambda: convnets.UNet("bilinear"),
+        images(lambda b: torch.randint(5, (b, 16, 16))),
+        (40,),
+        2 * 4,
+    ),
 }
+# These compute norms and the loss in float32, whatever the model's dtype is.
+PARTLY_FLOAT32 = ("llama", "t5")
 
 
 def _train(name: str, count: int) -> list[Any]:
@@ -155,17 +191,19 @@ def _train(name: str, count: int) -> list[Any]:
         losses = [run(*inputs) for run in (compiled, exact)]
         for loss in losses:
             loss.backward()
-        torch.testing.assert_close(*losses, rtol=1e-12, atol=1e-13)
-        _assert_close([p.grad for p in model.parameters()], [p.grad for p in exact.parameters()])
-        _assert_close(list(model.buffers()), list(exact.buffers()))
+        bound = 2e-6 if name in PARTLY_FLOAT32 else 1e-12
+        _assert_close(losses[:1], losses[1:], bound)
+        slopes = ([p.grad for p in each.parameters()] for each in (model, exact))
+        _assert_close(*slopes, bound)
+        _assert_close(list(model.buffers()), list(exact.buffers()), bound)
     return sizes
 
 
-def _assert_close(found: Sequence[Any], expected: Sequence[Any]) -> None:
+def _assert_close(found: Sequence[Any], expected: Sequence[Any], bound: float) -> None:
     for x, y in zip(found, expected, strict=True):
         if y is not None:
             scale = float(y.abs().max()) if y.is_floating_point() else 0
-            torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12 * scale + 1e-14)
+            torch.testing.assert_close(x, y, rtol=bound, atol=bound * scale + 1e-2 * bound)
 
 
 @pytest.mark.slow
@@ -175,6 +213,29 @@ def test_fifty_sizes(name: str) -> None:
     programs = len(xla_dynamo.compiles())
     assert len(set(sizes)) > 20
     assert programs <= MODELS[name][3]
+
+
+@pytest.mark.slow
+def test_generation_with_a_cache_that_grows() -> None:
+    """The generate() of transformers, for prompts of several sizes: the tokens of eager."""
+    model = hugging_face.llama_model(0.0).eval()
+    model.config.use_cache = model.generation_config.use_cache = True
+    exact = copy.deepcopy(model)
+    model.forward = torch.compile(model.forward, backend="xla", options={"bucket": "powers_of_two"})
+    draw, steps = random.Random(0), 0
+    for _ in range(5):
+        batch, length, more = draw.randint(2, 6), draw.randint(3, 9), draw.randint(3, 6)
+        prompt = torch.randint(1, WORDS, (batch, length))
+        options = {
+            **{"max_new_tokens": more, "do_sample": False, "pad_token_id": 0},
+            **{"output_logits": True, "return_dict_in_generate": True, "eos_token_id": None},
+            "attention_mask": torch.ones_like(prompt),
+        }
+        found, expected = (each.generate(prompt, **options) for each in (model, exact))
+        assert torch.equal(found.sequences, expected.sequences)
+        torch.testing.assert_close(found.logits, expected.logits)
+        steps += more
+    assert len(xla_dynamo.compiles()) <= 8 < steps
 
 
 @pytest.mark.parametrize("name", ["convnet", "dlrm"])
