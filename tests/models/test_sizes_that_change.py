@@ -193,8 +193,8 @@ def _train(name: str, count: int) -> list[Any]:
             loss.backward()
         bound = 2e-6 if name in PARTLY_FLOAT32 else 1e-12
         _assert_close(losses[:1], losses[1:], bound)
-        slopes = ([p.grad for p in each.parameters()] for each in (model, exact))
-        _assert_close(*slopes, bound)
+        found, slopes = ([p.grad for p in each.parameters()] for each in (model, exact))
+        _assert_close(found, slopes, bound)
         _assert_close(list(model.buffers()), list(exact.buffers()), bound)
     return sizes
 
@@ -218,7 +218,7 @@ def test_fifty_sizes(name: str) -> None:
 @pytest.mark.slow
 def test_generation_with_a_cache_that_grows() -> None:
     """The generate() of transformers, for prompts of several sizes: the tokens of eager."""
-    model = hugging_face.llama_model(0.0).eval()
+    model: Any = hugging_face.llama_model(0.0).eval()
     model.config.use_cache = model.generation_config.use_cache = True
     exact = copy.deepcopy(model)
     model.forward = torch.compile(model.forward, backend="xla", options={"bucket": "powers_of_two"})
