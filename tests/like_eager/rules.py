@@ -23,7 +23,6 @@ from xla_dynamo.backend.lowering.registry import RULES, Unsupported, rule_of
 from . import ahead
 from .ahead import Call
 
-
 # Without LLVM's optimizations the tests of the rules take half the time.
 _QUICK = {"xla_backend_optimization_level": 0}
 
