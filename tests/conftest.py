@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 from tests import codegen
 
@@ -27,6 +28,7 @@ import torch  # noqa: E402
 
 import xla_dynamo  # noqa: E402
 from tests import quick_torch  # noqa: E402
+from xla_dynamo.backend.options import Options  # noqa: E402
 
 torch.set_num_threads(2)
 # pytest adds handlers to loggers that do not propagate, and with any PyTorch prints every graph.
@@ -74,6 +76,18 @@ def young_heap() -> None:
     """What is alive stays, unlooked at: a whole collection took 1.5 s late in a run."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def machine_code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """See `codegen`."""
+    if codegen.is_optimized(request.path):
+        usual = Options.xla_overrides
+
+        def overrides(self: Options, platform: str) -> dict[str, Any]:
+            return (codegen.optimized() if platform == "cpu" else {}) | usual(self, platform)
+
+        monkeypatch.setattr(Options, "xla_overrides", overrides)
 
 
 @pytest.fixture(autouse=True)

@@ -16,15 +16,13 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import xla_dynamo.backend.lowering.rules  # noqa: F401
+from tests import codegen
 from xla_dynamo.backend.jax_adapter import apart
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import RULES, Unsupported, rule_of
 
 from . import ahead
 from .ahead import Call
-
-# Without LLVM's optimizations the tests of the rules take half the time.
-_QUICK = {"xla_backend_optimization_level": 0}
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
@@ -87,7 +85,7 @@ def run_all(calls: Sequence[Call]) -> list[Any]:
         tensors = [[to_jax(leaf) for leaf in leaves if _is_tensor(leaf)] for leaves, _ in flat]
         # Sums of products are rounded once only with optimizations: that is seen in 16 bits.
         narrow = any(array.dtype.itemsize == 2 for arrays in tensors for array in arrays)
-        jitted = jax.jit(traced, compiler_options={} if narrow else _QUICK)
+        jitted = jax.jit(traced, compiler_options=codegen.optimized() if narrow else None)
         results = jax.tree.map(to_torch, jitted(tensors))
     return [refused.get(number, results.get(number)) for number in range(len(calls))]
 

@@ -42,4 +42,4 @@ def store(
     """
     copies = [x.clone() for x in others]
     write(values, addresses.tolist()[first : first + len(values)])
-    return [torch.zeros(1, dtype=torch.int32), *copies]
+    return [torch.zeros(1, dtype=torch.int32, device=addresses.device), *copies]

@@ -149,6 +149,10 @@ class _SymbolicBuilder(Builder):
             self._static[of] = self._empty(of.shape, of)
         return self._static[of]
 
+    def _fake_numbers(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        with self._mode:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+
     def _call(
         self, func: Any, args: Any, outputs: Any, kwargs: Any = None, stays: bool = True
     ) -> Node:

@@ -247,6 +247,10 @@ class Builder:
     def _fake(self, of: Meta) -> torch.Tensor:
         return _fake(of)
 
+    def _fake_numbers(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """That of numbers, which have this dtype however tensors are stored."""
+        return shape_inference.fake(meta(shape, dtype))
+
     def _replace(self, node: Node, function: Any) -> bool:
         """Replace a node by a trace of `function`; whether that was possible."""
         return replace(self.graph, node, function)
@@ -278,7 +282,7 @@ class Builder:
         for select in selects:
             kept.append(select.args[2])  # type: ignore[arg-type]
             select.args = (vector, 0, len(kept) - 1)
-        vector.meta["val"] = self._fake(meta(torch.Size([len(kept), *item]), dtype))
+        vector.meta["val"] = self._fake_numbers(torch.Size([len(kept), *item]), dtype)
         return kept
 
     def elements(self, value: int) -> int:
