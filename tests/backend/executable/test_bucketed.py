@@ -66,6 +66,18 @@ def test_compiles_name_bucket_and_range() -> None:
     assert xla_dynamo.compiles()[0].reason.endswith("dimension 0: bucket 16 (5..16)")
 
 
+def test_sizes_that_recur_and_are_their_buckets_need_no_masks() -> None:
+    model = Classifier()
+    model.layers[1].p = 0.0
+    exact = copy.deepcopy(model)
+    run = compiled(model)
+    for n, programs in ((5, 2), (8, 2), *[(8, None)] * 20, (8, 4), (5, 4), (8, 4), (6, 4)):
+        x = batch(n, 3)
+        torch.testing.assert_close(step(model, run, x), step(exact, exact, x))
+        if programs is not None:
+            assert len(xla_dynamo.compiles()) == programs, n
+
+
 def test_mark_dynamic_bounds_buckets() -> None:
     run = compiled(lambda x: x.cumsum(0))
     for n in (9, 11):

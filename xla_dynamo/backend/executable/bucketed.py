@@ -6,6 +6,7 @@ capture, and a warning names the op.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ from .padded_call import PaddedCall, Saved
 Run = Callable[[list[Any]], Sequence[Any]]
 # Of a call, what is kept is small.
 _CALLS = 4096
+# Calls with sizes that are their buckets, after which these have a program without masks: random
+# sizes seldom come so often, and a program takes seconds to compile.
+_RECURRING = 8
 Compile = Callable[[Plan, str], tuple[Run, PaddedGraph]]
 
 
@@ -58,6 +62,7 @@ class Bucketed:
         self._programs: Bounded[Any, tuple[Run, PaddedGraph]] = Bounded(capacity)
         # By the sizes of calls, for as many symbols with exact sizes as there were.
         self._calls: Bounded[tuple[int, ...], Any] = Bounded(_CALLS)
+        self._unpadded: set[tuple[int, ...]] = set()  # keys that recur and need no padding
         self._exact = len(agreement.exact)
         if agreement.pairs is None:
             agreement.pairs = pairs_of(graph, list(self._sources), visible)
@@ -72,8 +77,15 @@ class Bucketed:
             self._calls.clear()
         return self._calls.get(key)
 
-    def saved(self, key: Sequence[int]) -> Saved | None:
+    def keep(self, key: tuple[int, ...], run: Any) -> None:
+        """Have `known` give what the caller made for sizes that recur and need no padding."""
+        if key in self._unpadded:
+            self._calls[key] = run
+
+    def saved(self, key: tuple[int, ...]) -> Saved | None:
         """What undoes the padding of what forward saved; None if it saved nothing so."""
+        if key in self._unpadded:
+            return None
         real, names = self._real(key), self._saved_names()
         return self._saved(real, self._wanted(real)) if names else None
 
@@ -92,6 +104,8 @@ class Bucketed:
 
     def run(self, key: tuple[int, ...], compile_for: Compile) -> Any | None:
         """What `make_call` gives for symbols of these values; None if no size is padded."""
+        if key in self._unpadded:
+            return None
         real = self._real(key)
         wanted = self._wanted(real)
         same = self._alike(real)
@@ -110,8 +124,15 @@ class Bucketed:
             if any(evaluated(n, real) > evaluated(n, padded) for n in graph.sizes):
                 return None  # sizes that get smaller when others grow
             saved = self._saved(real, wanted)
-            call = self._calls[key] = self._make_call(run, graph, real, self._visible, saved)
+            call = self._make_call(run, graph, real, self._visible, saved)
+            if self._make_call is PaddedCall and all(real[s] == n for s, n in wanted.items()):
+                call = _Recurring(call, functools.partial(self._needs_no_padding, key))
+            self._calls[key] = call
             return call
+
+    def _needs_no_padding(self, key: tuple[int, ...]) -> None:
+        self._unpadded.add(key)
+        self._calls.pop(key, None)
 
     def _layouts(
         self, exact: Mapping[Any, int], real: Mapping[Any, int], same: Mapping[Any, Any]
@@ -180,6 +201,19 @@ class Bucketed:
             f"{op}{line} has no padded form: {refused.reason}. Compiled for exact sizes: {where}.",
             metrics.BucketWarning,
         )
+
+
+class _Recurring:
+    """A call that says so when it has come several times."""
+
+    def __init__(self, call: Run, recurs: Callable[[], None]) -> None:
+        self._call, self._recurs, self._left = call, recurs, _RECURRING
+
+    def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        self._left -= 1
+        if self._left == 0:
+            self._recurs()
+        return self._call(arguments)
 
 
 def _symbols_of_sizes(graph: Graph) -> frozenset[Any]:

@@ -36,6 +36,7 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 from . import partition, segments
 from .bucketed import Bucketed
 from .launch import compile_launch
+from .padded_call import Saved
 from .request import Request, warn_of_eager
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -184,11 +185,17 @@ class _Program:
             run = self._bucketed.run(key, self._compile_padded)
             if run is not None:
                 return run
-            saved = self._bucketed.saved(key)
-            if saved is None:
-                return self._exact(key, arguments)
-            exact = self._exact(key, saved.all_without_padding(arguments))
-            return lambda given: exact(saved.all_without_padding(given))
+            run = self._without_padding(self._bucketed.saved(key), key, arguments)
+            self._bucketed.keep(key, run)
+            return run
+
+    def _without_padding(
+        self, saved: Saved | None, key: tuple[int, ...], arguments: Sequence[Any]
+    ) -> Run:
+        if saved is None:
+            return self._exact(key, arguments)
+        exact = self._exact(key, saved.all_without_padding(arguments))
+        return lambda given: exact(saved.all_without_padding(given))
 
     def _exact(self, key: tuple[int, ...], arguments: Sequence[Any]) -> Run:
         """The program for exactly these sizes."""
