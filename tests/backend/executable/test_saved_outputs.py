@@ -76,6 +76,14 @@ def test_backward_twice():
     torch.testing.assert_close(found, [2 * each for each in wanted])
 
 
+def under(hooks: Callable[[], Any], run: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    def hooked(x: torch.Tensor) -> torch.Tensor:
+        with hooks():
+            return run(x)
+
+    return hooked
+
+
 def as_numpy(x: torch.Tensor) -> Any:
     return x.detach().numpy().copy()
 
@@ -101,22 +109,13 @@ def test_hooks_read_values(pack, unpack):
     check(model, compiled)
     xla_dynamo.reset_metrics()
 
-    def hooked(x: torch.Tensor) -> torch.Tensor:
-        with saved_tensors_hooks(pack, unpack):
-            return compiled(x)
-
-    check(model, hooked)
+    check(model, under(lambda: saved_tensors_hooks(pack, unpack), compiled))
 
 
 def test_saving_on_the_cpu():
     model = network()
     compiled = torch.compile(model, backend="xla")
-
-    def hooked(x: torch.Tensor) -> torch.Tensor:
-        with save_on_cpu():
-            return compiled(x)
-
-    check(model, hooked)
+    check(model, under(save_on_cpu, compiled))
 
 
 def test_checkpointing_downloads_nothing_of_what_it_drops():

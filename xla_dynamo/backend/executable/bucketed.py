@@ -237,12 +237,6 @@ def _sources(graph: Graph, symbols: Symbols) -> dict[Any, int]:
 
 def _largest(graph: Graph) -> dict[Any, int]:
     """The largest values that Dynamo admits, by symbol: of mark_dynamic, or of a guard."""
-    for node in fx.placeholders(graph):
-        value = node.meta.get("val")
-        for size in (value, *getattr(value, "shape", ())):
-            if isinstance(size, torch.SymInt):
-                ranges = size.node.shape_env.var_to_range
-                return {
-                    s: int(r.upper) for s, r in ranges.items() if isinstance(r.upper, sympy.Integer)
-                }
-    return {}
+    env = fx.shape_env(graph)
+    ranges = {} if env is None else env.var_to_range
+    return {s: int(r.upper) for s, r in ranges.items() if isinstance(r.upper, sympy.Integer)}

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.passes.padding.plan import PaddedGraph
-from xla_dynamo.backend.passes.padding.sizes import Numbers, evaluated
+from xla_dynamo.backend.passes.padding.sizes import Numbers
 from xla_dynamo.backend.runtime import pjrt, transfers
 
-from .padded_call import Layout
+from .padded_call import Layout, numbers_of
 
 Run = Callable[[list[Any]], Sequence[Any]]
 
@@ -36,10 +36,7 @@ class PaddedLaunch:
         }
         self._padded = [(i, of) for i, of in layouts.items() if of.shape != of.padded]
         self._missing = len(graph.names)
-        self._numbers = [
-            transfers.upload(_tensor(numbers, dtype, real), device)
-            for dtype, numbers in graph.numbers
-        ]
+        self._numbers = [transfers.upload(each, device) for each in numbers_of(graph, real)]
         results = {
             position: Layout(result.dims, real, buckets)
             for position, result in enumerate(graph.results)
@@ -56,10 +53,6 @@ class PaddedLaunch:
     def _pad(self, array: Any, layout: Layout) -> Any:
         (host,) = transfers.to_tensors([array], self._device, host=True)
         return transfers.to_array(layout.pad(host), self._device)
-
-
-def _tensor(numbers: Sequence[Any], dtype: torch.dtype, real: Numbers) -> torch.Tensor:
-    return torch.tensor([evaluated(n, real) for n in numbers], dtype=dtype, device="cpu")
 
 
 def cut(array: Any, layout: Layout) -> torch.Tensor:

@@ -153,10 +153,7 @@ class PaddedCall:
             for position, dims in enumerate(graph.arguments)
             if dims is not None and (position in saved.names or any(dim.is_padded for dim in dims))
         ]
-        self._numbers = [
-            torch.tensor([evaluated(n, real) for n in numbers], dtype=dtype, device="cpu")
-            for dtype, numbers in graph.numbers
-        ]
+        self._numbers = numbers_of(graph, real)
         self._results = [
             _maker(result, real, buckets, index < visible, saved)
             for index, result in enumerate(graph.results)
@@ -183,6 +180,14 @@ class PaddedCall:
         for index, of, ops in self._views:
             made[index] = view_chain.replay(made[of], ops).detach()
         return made
+
+
+def numbers_of(graph: PaddedGraph, real: Numbers) -> list[torch.Tensor]:
+    """What a padded program takes after its arguments, for the sizes of a call."""
+    return [
+        torch.tensor([evaluated(n, real) for n in numbers], dtype=dtype, device="cpu")
+        for dtype, numbers in graph.numbers
+    ]
 
 
 def _of_argument(

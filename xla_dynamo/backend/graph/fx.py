@@ -16,6 +16,16 @@ def placeholders(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if node.op == "placeholder"]
 
 
+def shape_env(graph: Graph) -> Any | None:
+    """What PyTorch knows of the symbols in the sizes of the arguments; None if there are none."""
+    for node in placeholders(graph):
+        value = node.meta.get("val")
+        for size in (value, *getattr(value, "shape", ())):
+            if isinstance(size, torch.SymInt):
+                return size.node.shape_env
+    return None
+
+
 def results(graph: Graph) -> list[Any]:
     """What `graph` returns, as a flat list of nodes and constants."""
     return list(cast("tuple[Any, ...]", graph.output_node().args[0]))

@@ -49,7 +49,7 @@ class OnDevice(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if func in _SAME:
-            return _tensor(args[0], args[0]._kept)
+            return _tensor(args[0].shape, args[0].dtype, args[0]._kept)
         given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, OnDevice)]
         args, kwargs = on_host((args, kwargs or {}))
         result = func(*args, **kwargs)
@@ -82,13 +82,11 @@ _READERS = frozenset(
 
 def keep(array: Array, device: Device, dtype: torch.dtype) -> OnDevice:
     """A tensor of `dtype` that stands for `array`."""
-    made = torch_private.wrapper_subclass(OnDevice, array.shape, dtype=dtype, device="cpu")
-    made._kept = _Kept(array, device)
-    return made
+    return _tensor(array.shape, dtype, _Kept(array, device))
 
 
-def _tensor(like: OnDevice, kept: _Kept) -> OnDevice:
-    made = torch_private.wrapper_subclass(OnDevice, like.shape, dtype=like.dtype, device="cpu")
+def _tensor(shape: tuple[int, ...], dtype: torch.dtype, kept: _Kept) -> OnDevice:
+    made = torch_private.wrapper_subclass(OnDevice, shape, dtype=dtype, device="cpu")
     made._kept = kept
     return made
 

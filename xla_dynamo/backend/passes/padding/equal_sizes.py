@@ -43,13 +43,9 @@ def pairs_of(graph: Graph, order: Sequence[Any], visible: int) -> tuple[Pair, ..
 
 def _guards(graph: Graph) -> list[Any]:
     """The equations that Dynamo has assumed."""
-    for node in fx.placeholders(graph):
-        value = node.meta.get("val")
-        for size in (value, *getattr(value, "shape", ())):
-            if isinstance(size, torch.SymInt):
-                guards = (guard.expr for guard in size.node.shape_env.guards)
-                return [guard for guard in guards if isinstance(guard, sympy.Eq)]
-    return []
+    env = fx.shape_env(graph)
+    guards = () if env is None else (guard.expr for guard in env.guards)
+    return [guard for guard in guards if isinstance(guard, sympy.Eq)]
 
 
 def _factors(side: Any) -> frozenset[Any] | None:
