@@ -52,6 +52,7 @@ def test_what_is_given_goes_before_settings() -> None:
         "platform": "tpu",
         "fallback": "error",
         "matmul_precision": "high",
+        "convolution_precision": "medium",
         "numerics": "eager",
         "cpu_kernels": "torch",
         "attention": "xla",
@@ -110,3 +111,17 @@ def test_deterministic_kernels_are_asked_of_gpus_only() -> None:
     chosen = Options(deterministic=True, compiler_options={"xla_gpu_deterministic_ops": False})
     assert chosen.xla_overrides("cuda") == {"xla_gpu_deterministic_ops": False}
     assert Options().xla_overrides("cuda") == {}
+
+
+def test_convolutions_on_a_gpu_are_as_precise_as_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on(platform: str, **given: str) -> str:
+        return options.convolution_precision(parse(given, None), platform)
+
+    assert on("cuda") == "medium"  # TF32
+    assert on("cuda", matmul_precision="highest") == "highest"
+    assert on("cuda", matmul_precision="high", convolution_precision="medium") == "medium"
+    assert on("cpu") == on("tpu") == torch.get_float32_matmul_precision()
+    for setting, precision in (("ieee", "highest"), ("none", "highest"), ("tf32", "medium")):
+        given = SimpleNamespace(fp32_precision=setting)
+        monkeypatch.setattr("torch.backends.cudnn.conv", given)
+        assert on("cuda") == precision

@@ -21,6 +21,7 @@ from .buckets import Buckets
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "fallback": ("cpu", "error"),
     "matmul_precision": ("highest", "high", "medium"),
+    "convolution_precision": ("", "highest", "high", "medium"),
     "numerics": ("eager", "xla"),
     "cpu_kernels": ("torch", "xla"),
     "attention": ("auto", "kernel", "xla"),
@@ -41,6 +42,9 @@ class Options:
         reported once; "error" raises `UnsupportedOp` instead.
     matmul_precision: "highest", "high" or "medium" for float32 products; default:
         torch.get_float32_matmul_precision() at compile time.
+    convolution_precision: the same for float32 convolutions; default: matmul_precision where that
+        is given; else on NVIDIA's GPUs what PyTorch does there, "medium" (TF32) unless
+        torch.backends.cudnn.conv.fp32_precision is another, and elsewhere as for products.
     numerics: "eager" keeps XLA from rewriting floats as if they were real numbers; "xla" lets it,
         as JAX does: faster in places, other last digits, signs of zeros and overflows. Wrong
         results of XLA's compilers are mended in both. Default: XLA_DYNAMO_NUMERICS, or "eager".
@@ -65,6 +69,7 @@ class Options:
     platform: str | None = None
     fallback: str = "cpu"
     matmul_precision: str = ""
+    convolution_precision: str = ""
     numerics: str = "eager"
     cpu_kernels: str = "torch"
     attention: str = "auto"
@@ -100,6 +105,8 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
             raise OptionError(
                 f"options[{name!r}] is unknown to backend 'xla'.{hint} Legal: {', '.join(names)}."
             )
+    if "matmul_precision" in given:
+        given.setdefault("convolution_precision", given["matmul_precision"])
     given.setdefault("matmul_precision", matmul_precision())
     given.setdefault("numerics", config().numerics)
     given.setdefault("cpu_kernels", config().cpu_kernels)
@@ -125,3 +132,19 @@ def matmul_precision() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.get_float32_matmul_precision()
+
+
+def convolution_precision(options: Options, platform: str) -> str:
+    """Of float32 convolutions on a platform: "highest", "high" or "medium"."""
+    if options.convolution_precision:
+        return options.convolution_precision
+    return _of_cudnn() if platform == "cuda" else options.matmul_precision
+
+
+def _of_cudnn() -> str:
+    """PyTorch's setting for convolutions on NVIDIA's GPUs; "none" is that of the next."""
+    backends: Any = torch.backends
+    for setting in (backends.cudnn.conv, backends.cudnn, backends):
+        if setting.fp32_precision != "none":
+            return "medium" if setting.fp32_precision == "tf32" else "highest"
+    return "highest"

@@ -24,6 +24,7 @@ from xla_dynamo.errors import CompileError, InstallationError
 pytestmark = pytest.mark.spine
 assert rules
 X = torch.arange(6.0).reshape(2, 3)
+HIGHEST = linker.Precision("HIGHEST", "HIGHEST")
 
 
 def linked(
@@ -31,6 +32,7 @@ def linked(
     *inputs: Tensor,
     called: str = "",
     precision: str = "HIGHEST",
+    convolutions: str = "HIGHEST",
     aliases: Mapping[int, int] | None = None,
 ) -> Any:
     """`function` as a linked module; the rules of the ops `called` are called."""
@@ -44,7 +46,7 @@ def linked(
         bodies[name] = body, Location(str(node.target), "user.py", 10 + number)
     module = importer.import_graph(graph, calls)
     artifact = importer.to_stablehlo(module, linker.stablehlo_version())
-    return linker.link(artifact, bodies, precision, aliases or {})
+    return linker.link(artifact, bodies, linker.Precision(precision, convolutions), aliases or {})
 
 
 def test_bodies_are_private_functions_at_the_lines_of_their_calls() -> None:
@@ -67,7 +69,7 @@ def test_helpers_of_bodies_do_not_collide() -> None:
     module = importer.import_graph(graph, {first: "one.0", second: "two.0"})
     artifact = importer.to_stablehlo(module, linker.stablehlo_version())
     bodies = {"one.0": (one, Location("one")), "two.0": (two, Location("two"))}
-    module = linker.link(artifact, bodies, "HIGHEST", {})
+    module = linker.link(artifact, bodies, HIGHEST, {})
     names = set(re.findall(r"@([\w.]+)", linker.text(module, locations=False)))
     assert names == {"main", "one.0", "one.0.helper", "two.0", "two.0.helper"}
     assert run(module, X)[0].tolist() == ((X + X) * (X + X)).tolist()
@@ -95,6 +97,16 @@ def run(module: Any, *inputs: Tensor) -> list[Tensor]:
     return transfers.to_tensors(
         executable(*(transfers.to_array(x, device) for x in inputs)), device, True
     )
+
+
+def test_convolutions_have_a_precision_of_their_own() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.conv1d(x.view(1, 2, 3), x.view(2, 1, 3), groups=2).view(1, 2) @ x
+
+    text = linker.text(linked(function, X, convolutions="DEFAULT"), locations=False)
+    lines = {line.split()[2].split("(")[0]: line for line in text.splitlines() if " = " in line}
+    assert "precision DEFAULT" in lines["stablehlo.convolution"]
+    assert "precision = [HIGHEST" in lines["stablehlo.dot_general"]
 
 
 @pytest.mark.parametrize("precision", ["DEFAULT", "HIGH", "HIGHEST"])
@@ -130,10 +142,11 @@ def test_other_dialects_are_refused_with_the_place() -> None:
         importer.import_graph(graph, {flip: "f"}), linker.stablehlo_version()
     )
     body = Body("f", _body("arith.addf"))
+    located = body, Location("aten.flip.default", "a.py", 3)
     with pytest.raises(CompileError, match=r"arith.addf is left in the program.*a\.py.:3"):
-        linker.link(artifact, {"f": (body, Location("aten.flip.default", "a.py", 3))}, "HIGH", {})
+        linker.link(artifact, {"f": located}, HIGHEST, {})
 
 
 def test_an_artifact_that_jaxlib_cannot_read_is_the_installations_fault() -> None:
     with pytest.raises(InstallationError, match="jaxlib cannot read torch-mlir's StableHLO"):
-        linker.link(b"of a later version", {}, "HIGHEST", {})
+        linker.link(b"of a later version", {}, HIGHEST, {})

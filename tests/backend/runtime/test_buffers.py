@@ -24,7 +24,7 @@ def separate_memory(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """Make the CPU client behave as a device with memory of its own; the uploads it sees."""
     uploads: list[torch.Tensor] = []
 
-    def upload(tensor: torch.Tensor, on: pjrt.Device) -> pjrt.Array:
+    def upload(tensor: torch.Tensor, on: pjrt.Device, *, ordered: bool) -> pjrt.Array:
         uploads.append(tensor)
         return transfers.put(tensor.numpy().copy(), on)
 

@@ -59,6 +59,8 @@ def test_jax_leaves_memory_where_pytorch_works(monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_argument_of_a_launch_is_handed_over_anew() -> None:
     made = buffers.slots(Gpu(), [0, 2, 3], {0, 2, 3}, [2, 3])
-    assert [isinstance(slot, buffers.HandedOver) for slot in made] == [False, True, False]
+    assert [type(slot) for slot in made] == [buffers.Covered, buffers.HandedOver, buffers.Covered]
+    without = buffers.slots(Gpu(), [0, 2, 3], {0, 2, 3}, [])
+    assert [type(slot) for slot in without] == [buffers.Apart] * 3
     on_cpu = buffers.slots(pjrt.device("cpu"), [0, 2, 3], {0, 2, 3}, [2, 3])
     assert not any(isinstance(slot, buffers.HandedOver) for slot in on_cpu)

@@ -135,13 +135,13 @@ def _on_tensors(
 ) -> Callable[[list[Any]], Sequence[torch.Tensor]]:
     """Run a program on torch tensors; its results go to `homes`."""
     host = all(home.type == "cpu" for home in homes)
+    if device.platform == "gpu":
+        return _ordered(executable, slots, device, homes)
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
         arrays = executable(*[slot.array(given[slot.position]) for slot in slots])
         return transfers.to_tensors(arrays, device, host)
 
-    if device.platform == "gpu":
-        return _ordered(run, slots, device, homes)
     if host:
         return run
     _warn_of_copies(homes, device)
@@ -149,22 +149,27 @@ def _on_tensors(
 
 
 def _ordered(
-    run: Callable[[list[Any]], Sequence[torch.Tensor]],
+    executable: pjrt.Executable,
     slots: Sequence[buffers.Slot],
     device: pjrt.Device,
     homes: Sequence[torch.device],
 ) -> Callable[[list[Any]], Sequence[torch.Tensor]]:
-    """`run` on a GPU, after PyTorch's work there; results go to `homes`."""
-    waits = any(isinstance(slot, buffers.HandedOver) for slot in slots)
+    """Run a program on a GPU, after PyTorch's work there; results go to `homes`."""
+    host = all(home.type == "cpu" for home in homes)
+    last = [i for i, slot in enumerate(slots) if isinstance(slot, buffers.HandedOver)]
+    others = [slot for slot in slots if not isinstance(slot, buffers.HandedOver)]
     moves = len({home.type for home in homes}) > 1
 
-    def run_in_order(given: list[Any]) -> Sequence[torch.Tensor]:
-        if not waits:
+    def run(given: list[Any]) -> Sequence[torch.Tensor]:
+        if not last:
             gpu_order.drain(device)
-        tensors = run(given)
+        arguments = [slot.array(given[slot.position]) for slot in others]
+        for i in last:  # now that PyTorch has made what the others needed
+            arguments.insert(i, slots[i].array(given[slots[i].position]))
+        tensors = transfers.to_tensors(executable(*arguments), device, host)
         return [t.to(home) for t, home in zip(tensors, homes, strict=True)] if moves else tensors
 
-    return run if waits and not moves else run_in_order
+    return run
 
 
 def _devices(nodes: Iterable[Node]) -> list[torch.device]:

@@ -24,7 +24,14 @@ from .source import Location
 
 # What PJRT plug-ins take; chlo ops become composites or expansions inside jaxlib itself.
 _LEGAL_DIALECTS = frozenset({"stablehlo", "chlo", "func", "builtin", "sdy"})
-_PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Of float32 products and convolutions: "DEFAULT", "HIGH" or "HIGHEST"."""
+
+    products: str
+    convolutions: str
 
 
 @dataclass(frozen=True)
@@ -46,14 +53,14 @@ def stablehlo_version() -> str:
 def link(
     main: bytes,
     bodies: Mapping[str, tuple[Body, Location]],
-    precision: str,
+    precision: Precision,
     aliases: Mapping[int, int],
     shardings: Shardings = NO_SHARDINGS,
 ) -> ir.Module:
     """Give each declaration in the artifact `main` its body, at the location of its calls.
 
-    `precision` ("DEFAULT", "HIGH", "HIGHEST") is set on every float32 product. `aliases` maps an
-    argument to the result that takes over its memory.
+    `precision` is set on every float32 product and convolution. `aliases` maps an argument to the
+    result that takes over its memory.
 
     Raises:
         CompileError: anything but StableHLO is left over.
@@ -69,8 +76,10 @@ def link(
         _describe(module.body.operations[0], aliases, shardings)
         for operation in _walk(module.operation):
             _check(operation)
-            if operation.name in _PRODUCTS:
-                _set_precision(operation, precision)
+            if operation.name == "stablehlo.dot_general":
+                _set_precision(operation, precision.products)
+            elif operation.name == "stablehlo.convolution":
+                _set_precision(operation, precision.convolutions)
             elif operation.name == "stablehlo.reduce_window":
                 _hide_start(operation)
     _contexts.count(len(main) + sum(len(body.text) for body, _ in bodies.values()))

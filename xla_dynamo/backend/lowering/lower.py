@@ -77,6 +77,8 @@ def lower_graph(
     imported = importer.import_graph(graph, calls)
     torch_dialect = importer.text(imported) if keep_text else ""
     artifact = importer.to_stablehlo(imported, linker.stablehlo_version())
-    precision = _PRECISION[target.matmul_precision]
+    of_products = _PRECISION[target.matmul_precision]
+    of_convolutions = _PRECISION[target.convolution_precision]
+    precision = linker.Precision(of_products, of_convolutions)
     linked = linker.link(artifact, bodies, precision, aliases, shardings)
     return Lowered(linked, torch_dialect)

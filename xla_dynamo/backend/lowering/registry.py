@@ -67,6 +67,7 @@ class Target:
     kernels: "torch" lets programs for a CPU call PyTorch's kernels, "xla" does not.
     attention: on TPUs, "kernel", "xla" or "auto"; only rules/tpu/attention.py asks.
     random_bits: "threefry", or "rbg", the device's own generator; only rules/random_bits.py asks.
+    convolution_precision: of float32 convolutions, as of products.
     """
 
     platform: str
@@ -75,6 +76,7 @@ class Target:
     kernels: str = "xla"
     attention: str = "auto"
     random_bits: str = "threefry"
+    convolution_precision: str = "highest"
 
 
 _CPU = Target("cpu")

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.lowering.registry import Target
-from xla_dynamo.backend.options import Options
+from xla_dynamo.backend.options import Options, convolution_precision
 
 if TYPE_CHECKING:
     from .padding.plan import PaddedGraph, Plan  # imports sympy
@@ -101,8 +101,11 @@ def target_of(options: Options, platform: str) -> Target:
     """What programs with these options are lowered for on a platform."""
     kernels = options.cpu_kernels if platform == "cpu" else "xla"
     precision, numerics = options.matmul_precision, options.numerics
+    convolution = convolution_precision(options, platform)
     attention = options.attention if platform == "tpu" else "auto"
-    return Target(platform, precision, numerics, kernels, attention, options.random_bits)
+    return Target(
+        platform, precision, numerics, kernels, attention, options.random_bits, convolution
+    )
 
 
 # Edits a graph in place; says whether it changed anything.

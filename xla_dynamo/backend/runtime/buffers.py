@@ -94,7 +94,7 @@ class Apart(Slot):
 
 
 class HandedOver(Slot):
-    """An argument whose tensor becomes an array anew at each call.
+    """An argument whose tensor becomes an array anew at each call, after the others have.
 
     On a GPU that is what makes the program wait for PyTorch's work: see `gpu_order`.
     """
@@ -105,6 +105,17 @@ class HandedOver(Slot):
         return transient(tensor, self._device)
 
 
+class Covered(Apart):
+    """An argument of a launch with one that is handed over: that one waits for PyTorch's work."""
+
+    __slots__ = ()
+
+    def array(self, tensor: torch.Tensor) -> pjrt.Array:
+        if self._always or not tensor.is_cuda:
+            return super().array(tensor)
+        return transient(tensor, self._device, ordered=False)
+
+
 def slots(
     device: pjrt.Device, positions: Sequence[int], resident: Collection[int], on_gpu: Sequence[int]
 ) -> list[Slot]:
@@ -113,19 +124,19 @@ def slots(
     resident: those whose tensors come again at every call.
     on_gpu: those that lie in a GPU's memory.
     """
-    kind = Apart if transfers.is_apart(device) else Slot
     handed_over = on_gpu[:1] if device.platform == "gpu" else ()
+    kind = Covered if handed_over else Apart if transfers.is_apart(device) else Slot
     return [
         HandedOver(device, i, False) if i in handed_over else kind(device, i, i in resident)
         for i in positions
     ]
 
 
-def transient(tensor: torch.Tensor, device: pjrt.Device) -> pjrt.Array:
-    """The array of a tensor for a single call."""
-    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-        return transfers.to_array(tensor, device)
-    return transfers.to_array(tensor.resolve_conj().resolve_neg().contiguous(), device)
+def transient(tensor: torch.Tensor, device: pjrt.Device, *, ordered: bool = True) -> pjrt.Array:
+    """The array of a tensor for a single call; `ordered`: see `transfers.to_array`."""
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    return transfers.to_array(tensor, device, ordered=ordered)
 
 
 _residents: dict[Any, Residents] = {}

@@ -42,11 +42,11 @@ def shares_memory(of: Device, tensor: torch.Tensor) -> bool:
     return _TORCH_DEVICE_TYPE.get(of.platform) == tensor.device.type
 
 
-def to_array(tensor: torch.Tensor, on: Device) -> Array:
+def to_array(tensor: torch.Tensor, on: Device, *, ordered: bool = True) -> Array:
     """A dense row-major tensor as an array on the device: zero-copy where memory is shared.
 
     The array keeps the tensor's storage alive. XLA never writes to it. On a GPU the array is ready
-    when what PyTorch has queued so far is done (see `gpu_order`).
+    when what PyTorch has queued so far is done (see `gpu_order`), or at once: not `ordered`.
     """
     if not is_apart(on) and tensor.numel() > 0:
         try:
@@ -58,7 +58,7 @@ def to_array(tensor: torch.Tensor, on: Device) -> Array:
         metrics.count_transfer(tensor.nbytes, to_device=True)
     if gpu_order.shared_with(on) and tensor.numel() > 0:
         there = tensor.to(gpu_order.home(on))
-        stream = gpu_order.after_torch(on)
+        stream = gpu_order.after_torch(on) if ordered else None
         return _dlpack_in(_torch_dlpack_out(there), on, stream, None, _DLPACK_CUDA)
     return put(_to_numpy(tensor), on)
 

@@ -77,7 +77,9 @@ def request_for(trace: Trace, text: str) -> Request:
 
 def compile_options() -> options.Options:
     """The options that a trace compiled now gets."""
-    given = {"matmul_precision": settings.matmul_precision(), **settings.options()}
+    given, precision = dict(settings.options()), settings.matmul_precision()
+    if precision != options.matmul_precision():
+        given["matmul_precision"] = precision
     return options.parse(given, None)
 
 
