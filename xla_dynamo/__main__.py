@@ -1,4 +1,4 @@
-"""python -m xla_dynamo run | doctor | cache: torch_xla scripts, this environment, its cache."""
+"""python -m xla_dynamo check | run | doctor | cache: torch_xla scripts, this environment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from . import __version__, doctor, run
 from .backend.runtime import cache
+from .check import command as check
 from .config import config
 
 
@@ -19,11 +20,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m xla_dynamo", description=__doc__)
     parser.add_argument("--version", action="version", version=f"xla_dynamo {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
+    reader = commands.add_parser("check", help="what of torch_xla's a script uses, and how it does")
+    check.add_arguments(reader)
     commands.add_parser("run", help="a script that was written for torch_xla, with its arguments")
     commands.add_parser("doctor", help="whether this installation works, and what is wrong with it")
     stored = commands.add_parser("cache", help="the folder of compiled executables and its size")
     stored.add_argument("--clear", action="store_true", help="delete the executables")
     options = parser.parse_args(given)
+    if options.command == "check":
+        return check.main(options.paths, options.json)
     if options.command == "doctor":
         return doctor.main(_describe_cache())
     if options.clear:

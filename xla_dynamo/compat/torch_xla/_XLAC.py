@@ -20,7 +20,7 @@ from xla_dynamo.compat.reporting import ir_text, metrics_report
 from xla_dynamo.compat.values.values import value_of
 
 from . import _sharding
-from ._absent import absent
+from ._absent import Absent
 from .core import xla_model
 from .core._transfer import to_cpu, to_device
 from .experimental import eager_mode, is_eager_mode
@@ -287,4 +287,4 @@ def _get_local_shard_replica_and_indices(tensors: Tensors) -> list[list[tuple[in
 _load_local_shards = _sharding.load_local_shards
 
 
-_run_cached_graph = absent("_XLAC._run_cached_graph: use torch.compile(model, backend='openxla')")
+_run_cached_graph = Absent("_XLAC._run_cached_graph", "use torch.compile(model, backend='openxla')")

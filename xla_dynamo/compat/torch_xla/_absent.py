@@ -6,8 +6,7 @@ are this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from xla_dynamo.errors import NotAvailable
 
@@ -15,25 +14,29 @@ from .experimental._hints import place_to_device as place_to_device
 from .experimental._hints import place_to_host as place_to_host
 
 
-def absent(message: str) -> Callable[..., Any]:
-    """A function that raises NotAvailable(message)."""
+class Absent:
+    """A function that raises NotAvailable; `python -m xla_dynamo check` reads why and remedy."""
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotAvailable(message)
+    def __init__(self, why: str, remedy: str) -> None:
+        self.why = why
+        self.remedy = remedy
 
-    return refuse
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotAvailable(f"{self.why}: {self.remedy}")
 
 
-register = absent(
-    "xla_op_registry.register: write the op with torch.library.custom_op and lower it with "
-    "@xla_dynamo.backend.lowering.registry.lower (see CONTRIBUTING.md, Adding an op)"
+register = Absent(
+    "xla_op_registry.register",
+    "write the op with torch.library.custom_op and lower it with "
+    "@xla_dynamo.backend.lowering.registry.lower (see CONTRIBUTING.md, Adding an op)",
 )
-stablehlo_custom_call = absent(
-    "stablehlo_custom_call: write a torch.library.custom_op and lower it with "
-    "@xla_dynamo.backend.lowering.registry.lower, whose body may be any JAX function"
+stablehlo_custom_call = Absent(
+    "stablehlo_custom_call",
+    "write a torch.library.custom_op and lower it with "
+    "@xla_dynamo.backend.lowering.registry.lower, whose body may be any JAX function",
 )
-save_torch_module_as_tf_saved_model = absent(
-    "SavedModels are TensorFlow's: save StableHLO by torch_xla.stablehlo.save_as_stablehlo, which "
-    "tf.raw_ops.XlaCallModule runs"
+save_torch_module_as_tf_saved_model = Absent(
+    "SavedModels are TensorFlow's",
+    "save StableHLO by torch_xla.stablehlo.save_as_stablehlo, which tf.raw_ops.XlaCallModule runs",
 )
 save_stablehlo_graph_as_tf = make_tf_function = save_torch_module_as_tf_saved_model

@@ -14,7 +14,7 @@ from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.recording import replicas
 from xla_dynamo.errors import NotAvailable
 
-from .._absent import absent
+from .._absent import Absent
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -235,8 +235,8 @@ def broadcast_master_param(model: torch.nn.Module) -> None:
     step_barrier.mark_step()
 
 
-send = absent("xm.send has no other replica to send to: xm.collective_permute sends to another")
-recv = absent("xm.recv has no other replica to receive from: use xm.collective_permute")
+send = Absent("xm.send has no other replica to send to", "xm.collective_permute sends to another")
+recv = Absent("xm.recv has no other replica to receive from", "use xm.collective_permute")
 
 
 def flat(groups: Any) -> tuple[list[int], int]:

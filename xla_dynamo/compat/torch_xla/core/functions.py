@@ -9,7 +9,7 @@ from torch import Tensor
 
 from xla_dynamo.compat.recording import replicas
 
-from .._absent import absent
+from .._absent import Absent
 from . import _collectives
 
 ops = torch.ops.xla_dynamo
@@ -123,7 +123,7 @@ class _OwnPart(torch.autograd.Function):
         return torch.cat(parts, ctx.dim), None, None, None
 
 
-nms = absent("torch_xla.core.functions.nms: use torchvision.ops.nms")
+nms = Absent("torch_xla.core.functions.nms", "use torchvision.ops.nms")
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .._absent import absent
+from .._absent import Absent
 
-main = absent(
-    "xla_dist starts a script on every host of a TPU pod; here it runs on one: start it there"
+main = Absent(
+    "xla_dist, which starts a script on every host of a TPU pod, is not here",
+    "start the script on the host where it is to run",
 )
 resolve_and_execute = DistributedExecutor = get_args_parser = main
 

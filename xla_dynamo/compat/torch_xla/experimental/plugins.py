@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._absent import absent
+from .._absent import Absent
 
 
 class DevicePlugin:
@@ -49,7 +49,8 @@ def using_dynamic_plugins() -> bool:
     return True
 
 
-register_plugin = absent(
-    "register_plugin: install the plug-in's JAX package, which announces itself (entry point group "
-    "jax_plugins), and set PJRT_DEVICE to its name"
+register_plugin = Absent(
+    "register_plugin",
+    "install the plug-in's JAX package, which announces itself (entry point group jax_plugins), "
+    "and set PJRT_DEVICE to its name",
 )

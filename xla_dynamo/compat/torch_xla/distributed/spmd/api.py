@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..._absent import absent
+from ..._absent import Absent
 from ._meshes import Mesh
 from .xla_sharding import mark_sharding
 
@@ -57,4 +57,6 @@ def xla_distribute_module(
     return module
 
 
-auto_policy = absent("auto sharding is not supported: pass a partition_fn to xla_distribute_module")
+auto_policy = Absent(
+    "auto sharding is not supported", "pass a partition_fn to xla_distribute_module"
+)
