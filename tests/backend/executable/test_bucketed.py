@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -100,6 +101,34 @@ def test_two_forwards_before_their_backwards() -> None:
             loss.backward()
         found.append(weight.grad)
     torch.testing.assert_close(*found)
+
+
+def test_results_of_many_threads_are_kept() -> None:
+    weight = torch.randn(3, 3, dtype=torch.float64)
+    run = compiled(lambda x, w: (x @ w).tanh())
+    given = [batch(n, 3) for n in (5, 7, 8, 6)]
+    for x in given:
+        run(x, weight)
+
+    def train(x: Tensor) -> list[tuple[Tensor, Tensor]]:
+        found = []
+        for scale in range(1, 20):
+            y = (x * scale).requires_grad_()
+            torch._dynamo.mark_dynamic(y, 0)
+            result = run(y, weight)
+            result.square().sum().backward()
+            assert y.grad is not None
+            found.append((result.detach(), y.grad))
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        kept = list(threads.map(train, given))
+    for x, found in zip(given, kept, strict=True):
+        for scale, (result, grad) in enumerate(found, 1):
+            expected = (x * scale @ weight).tanh()
+            torch.testing.assert_close(result, expected)
+            slope = 2 * expected * (1 - expected.square())
+            torch.testing.assert_close(grad, slope @ weight.t())
 
 
 class Odd(torch.autograd.Function):

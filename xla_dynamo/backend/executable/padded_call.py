@@ -28,45 +28,54 @@ poison = False
 class Layout:
     """Where the elements of a tensor are, for the sizes of a call.
 
-    shape: without padding. padded: with it. inner, parts: the same by factors, where a dimension
-    has several.
+    shape: without padding; strides: of a row-major tensor of it. padded: with padding.
     """
 
     def __init__(self, dims: Dims, real: Numbers, buckets: Numbers) -> None:
         self.shape = tuple(evaluated(dim.size, real) for dim in dims)
         self.padded = tuple(evaluated(dim.size, buckets) for dim in dims)
+        self.strides = torch.empty(self.shape, device="meta").stride()
         factors = [f for dim in dims for f in factors_of(dim) or (1,)]
         self._parts = tuple(evaluated(f, real) for f in factors)
         self._padded_parts = tuple(evaluated(f, buckets) for f in factors)
+        sizes = enumerate(zip(self._parts, self._padded_parts, strict=True))
+        self._short = [(d, n, there) for d, (n, there) in sizes if n != there]
+        self._has_parts = self._parts != self.shape
 
     def pad(self, x: torch.Tensor) -> torch.Tensor:
         """`x`, which has no padding, with it."""
-        if self.shape == self.padded:
+        if not self._short:
             return x
         on, x = x.device, x.detach()
         x = x.cpu() if on.type != "cpu" else x
         padded = torch.empty(self._padded_parts, dtype=x.dtype, device="cpu")
         inside = padded
-        for d, (n, there) in enumerate(zip(self._parts, self._padded_parts, strict=True)):
-            if n != there:
-                _spoil_or_clear(inside.narrow(d, n, there - n))
-                inside = inside.narrow(d, 0, n)
-        inside.copy_(x.reshape(self._parts))
-        return padded.view(self.padded).to(on)
+        for d, n, there in self._short:
+            _spoil_or_clear(inside.narrow(d, n, there - n))
+            inside = inside.narrow(d, 0, n)
+        if self._has_parts:
+            x, padded = x.reshape(self._parts), padded.view(self.padded)
+        inside.copy_(x)
+        return padded if on.type == "cpu" else padded.to(on)
 
     def cut(self, x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         """`x`, which has padding, without it, and with these strides where they are dense."""
-        if self.shape == self.padded and x.stride() == strides:
+        if not self._short and x.stride() == strides:
             return x
         on = x.device
         x = x.cpu() if on.type != "cpu" else x
-        x = x.reshape(self._padded_parts)
-        for d, n in enumerate(self._parts):
+        x = x.reshape(self._padded_parts) if self._has_parts else x
+        for d, n, _ in self._short:
             x = x.narrow(d, 0, n)
-        x = x.reshape(self.shape)
         if on.type != "cpu":
-            return x.contiguous().to(on)
-        return _restrided(x, strides)
+            return x.reshape(self.shape).contiguous().to(on)
+        if strides != self.strides:
+            return _restrided(x.reshape(self.shape), strides)
+        if not self._has_parts:
+            return x.clone(memory_format=torch.contiguous_format)
+        made = torch.empty(self.shape, dtype=x.dtype, device="cpu")
+        made.view(self._parts).copy_(x)
+        return made
 
 
 def _spoil_or_clear(x: torch.Tensor) -> None:
@@ -124,7 +133,7 @@ class Saved:
         ]
         for layout in layouts:
             if layout.padded == x.shape and layout.shape != x.shape:
-                return layout.cut(x, x.new_empty(layout.shape).stride())
+                return layout.cut(x, layout.strides)
         if not layouts or any(layout.shape == x.shape for layout in layouts):
             return x
         raise XlaDynamoError(
