@@ -3,13 +3,19 @@
 Trains small models on the device in both ways, torch.compile(backend="xla") and tensors of the lazy
 device "xla", and compares losses and weights after three steps with PyTorch on the CPU. Prints what
 can be pasted into an issue. Works on a TPU, on a GPU, and on a CPU.
+
+With --spawn, a model is trained by a process for each chip, each with its part of the batch, and
+compared likewise; on a CPU, --spawn 2 starts two.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import math
+import os
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +28,8 @@ from torch.nn import functional as F
 
 import xla_dynamo.compat  # isort: skip
 import torch_xla.core.xla_model as xm  # served by xla_dynamo, isort: skip
+import torch_xla.distributed.xla_multiprocessing as xmp  # isort: skip
+import torch_xla.runtime as xr  # isort: skip
 
 
 class Block(nn.Module):
@@ -101,9 +109,8 @@ CASES = (
 class Training:
     """SGD on one batch; `step` is an ordinary training step on whatever device."""
 
-    def __init__(self, model: nn.Module, x: Tensor, way: str) -> None:
-        self.model, self.x = model, x
-        self.labels = torch.arange(len(x), device=x.device)
+    def __init__(self, model: nn.Module, x: Tensor, labels: Tensor, way: str) -> None:
+        self.model, self.x, self.labels = model, x, labels
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         self.call = torch.compile(model, backend="xla") if way == "torch.compile" else model
         self.lazy = way == "lazily"
@@ -112,6 +119,8 @@ class Training:
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.call(self.x).float(), self.labels)
         loss.backward()
+        if self.lazy:
+            xm.reduce_gradients(self.optimizer)
         self.optimizer.step()
         if self.lazy:
             xm.mark_step()
@@ -122,11 +131,18 @@ class Training:
         return torch.cat(parts)
 
 
-def training(case: Case, way: str, device: torch.device) -> Training:
+def training(
+    case: Case, way: str, device: torch.device, parts: int = 1, part: int | None = None
+) -> Training:
+    """On a batch that has as many equal `parts`, or on one of them."""
     torch.manual_seed(0)
     model, x = case.model().to(case.dtype), case.example()
     x = x.to(case.dtype) if x.is_floating_point() else x
-    return Training(copy.deepcopy(model).to(device), x.to(device), way)
+    x = torch.cat([x] * (parts // math.gcd(len(x), parts)))
+    rows = slice(None) if part is None else slice(part, None, parts)
+    labels = torch.arange(len(x))[rows]
+    model = copy.deepcopy(model).to(device)
+    return Training(model, x[rows].to(device), labels.to(device), way)
 
 
 def finish(device: torch.device) -> None:
@@ -155,10 +171,7 @@ def check(case: Case, way: str, device: torch.device, *timed: int) -> tuple[list
     losses = [tried.step().item()]
     first = time.perf_counter() - start
     losses += [tried.step().item() for _ in range(2)]
-    expected = [reference.step().item() for _ in range(3)]
-    worst = max(abs(a - b) / abs(b) for a, b in zip(losses, expected, strict=True))
-    mine, theirs = tried.weights(), reference.weights()
-    worst = max(worst, float((mine - theirs).norm() / theirs.norm()))
+    worst = difference(losses, tried.weights(), reference)
     right = worst <= case.tolerance
     step = milliseconds(tried, device, *timed)
     eager = (
@@ -167,6 +180,44 @@ def check(case: Case, way: str, device: torch.device, *timed: int) -> tuple[list
     row = [case.name, f"{way} on {device}", f"{worst:.1e}", "right" if right else "WRONG"]
     times = [f"{first:.1f} s", f"{step:.2f} ms", f"{eager:.2f} ms" if eager else ""]
     return [*row, *times], right
+
+
+def difference(losses: list[float], weights: Tensor, reference: Training) -> float:
+    """Of losses, and of the weights after as many steps, from those of an untrained reference."""
+    expected = [reference.step().item() for _ in losses]
+    worst = max(abs(a - b) / abs(b) for a, b in zip(losses, expected, strict=True))
+    theirs = reference.weights()
+    return max(worst, float((weights - theirs).norm() / theirs.norm()))
+
+
+def replica(rank: int, case: int, folder: str, *timed: int) -> None:
+    """Three steps of one of several replicas, and then the time of a step."""
+    size, device = xr.world_size(), xm.xla_device()
+    tried = training(CASES[case], "lazily", device, size, rank)
+    start = time.perf_counter()
+    own = [tried.step().item()]
+    first = time.perf_counter() - start
+    own += [tried.step().item() for _ in range(2)]
+    losses = [xm.mesh_reduce("loss", loss, sum) / size for loss in own]
+    weights = tried.weights()
+    step = milliseconds(tried, device, *timed)
+    told = {"losses": losses, "weights": weights, "size": size, "first": first, "step": step}
+    torch.save(told, os.path.join(folder, f"{rank}.pt"))
+
+
+def check_spawn(case: int, nprocs: int | None, *timed: int) -> tuple[list[str], bool]:
+    """A line of the table for replicas in processes, and whether the numbers of all are right."""
+    with tempfile.TemporaryDirectory() as folder:
+        xmp.spawn(replica, args=(case, folder, *timed), nprocs=nprocs)
+        told = [torch.load(entry.path) for entry in os.scandir(folder)]
+    of, size, cpu = CASES[case], told[0]["size"], torch.device("cpu")
+    worst = max(
+        difference(each["losses"], each["weights"], training(of, "eager", cpu, parts=size))
+        for each in told
+    )
+    right = worst <= of.tolerance
+    row = [of.name, f"{size} by xmp.spawn", f"{worst:.1e}", "right" if right else "WRONG"]
+    return [*row, f"{told[0]['first']:.1f} s", f"{told[0]['step']:.2f} ms", ""], right
 
 
 HEADS = ("model", "way", "error", "", "first step", "step", "eager")
@@ -178,10 +229,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="steps in a timed round")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds")
     parser.add_argument("--models", nargs="*", help="only these: LSTM, GPT, ...")
+    parser.add_argument(
+        "--spawn",
+        nargs="?",
+        type=int,
+        const=0,
+        metavar="N",
+        help="only replicas: on a TPU a process for each chip, else N",
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
     console = Console(width=110)
     console.print(f"xla_dynamo {xla_dynamo.__version__}, torch {torch.__version__}")
+    if options.spawn is not None:
+        _spawn(console, options)
+        return
     console.print(f"programs run on {xla_dynamo.device()}")
     home = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     console.print(LINE.format(*HEADS))
@@ -196,6 +258,16 @@ def main() -> None:
     fallbacks = sum(n for name, n in xla_dynamo.counters().items() if name.startswith("fallback."))
     console.print(f"ops that ran on the CPU: {fallbacks}")
     raise SystemExit(0 if all_right else "wrong numbers: please report this output")
+
+
+def _spawn(console: Console, options: argparse.Namespace) -> None:
+    """Processes that take the chips: this one must not use a device."""
+    names = [case.name for case in CASES]
+    case = names.index(options.models[0] if options.models else "GPT")
+    row, right = check_spawn(case, options.spawn or None, options.steps, options.rounds)
+    console.print(LINE.format(*HEADS))
+    console.print(LINE.format(*row))
+    raise SystemExit(0 if right else "wrong numbers: please report this output")
 
 
 if __name__ == "__main__":

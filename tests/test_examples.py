@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -38,3 +40,13 @@ def test_the_accelerator_check_trains_right_on_a_cpu(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r" right ", done.stdout)) == 2
     assert "ops that ran on the CPU: 0" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_accelerator_check_trains_right_in_several_processes(tmp_path):
+    check = [sys.executable, ROOT / "examples" / "tpu_check.py", "--spawn", "2", "--steps", "1"]
+    done = subprocess.run(
+        [*check, "--models", "LSTM"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"LSTM +2 by xmp.spawn .* right ", done.stdout)

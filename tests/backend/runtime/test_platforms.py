@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from xla_dynamo.backend.runtime import platforms
+from xla_dynamo.backend.runtime.tpu_chips import Chips
 
 pytestmark = pytest.mark.spine
 
@@ -31,7 +32,7 @@ def test_the_platform_is_the_one_that_is_asked_for_first(
     monkeypatch.setattr(platforms, "config", lambda: SimpleNamespace(platform=configured))
     flags = SimpleNamespace(jax_platforms=jax_platforms)
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(config=flags))
-    monkeypatch.setattr(platforms.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(platforms.tpu_chips, "here", lambda: Chips(0))
     monkeypatch.setattr(platforms.os.path, "exists", lambda path: False)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     if environment:
@@ -43,9 +44,9 @@ def test_an_accelerator_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(platforms, "config", lambda: SimpleNamespace(platform=None))
     monkeypatch.setitem(sys.modules, "jax", None)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(platforms.glob, "glob", lambda pattern: ["/dev/accel0"])
+    monkeypatch.setattr(platforms.tpu_chips, "here", lambda: Chips(1, "v5e"))
     assert platforms.default_platform() == "tpu"
-    monkeypatch.setattr(platforms.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(platforms.tpu_chips, "here", lambda: Chips(0))
     monkeypatch.setattr(platforms.os.path, "exists", lambda path: path == "/dev/nvidia0")
     for plugin, expected in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(platforms, "_has_cuda_plugin", lambda plugin=plugin: plugin)

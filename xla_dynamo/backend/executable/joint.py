@@ -7,12 +7,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.ops.collectives import COLLECTIVES
-from xla_dynamo.backend.runtime import gloo_output, job, pjrt, transfers
+from xla_dynamo.backend.runtime import gloo_output, job, notice_board, pjrt, transfers
 from xla_dynamo.config import config
 
 Run = Callable[..., Sequence[Any]]
@@ -70,6 +71,7 @@ class JointProgram(Agreed):
     """Arrays of this process's replica in, and out; the other processes run the same collectives.
 
     lines: the collectives of the program, in order, as text that is equal in all processes.
+    whole: all of the program as text, where the job needs that to be equal, too.
     compile: called with the devices of all replicas; gives what runs on stacks, an `Executable`.
 
     Raises:
@@ -77,11 +79,17 @@ class JointProgram(Agreed):
     """
 
     def __init__(
-        self, joint: job.Job, lines: Sequence[str], compile: Callable[[tuple[Any, ...]], Run]
+        self,
+        joint: job.Job,
+        lines: Sequence[str],
+        compile: Callable[[tuple[Any, ...]], Run],
+        whole: str = "",
     ) -> None:
         self._devices = joint.devices()
         shown = "; ".join(lines)
         name = f"{len(lines)} collectives ({textwrap.shorten(shown, 200)}, {_digest(shown)})"
+        if whole:
+            name += f"{notice_board.IN_PROGRAM}{_digest(whole)}"
         super().__init__(joint, name, lambda: compile(self._devices))
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -91,7 +99,11 @@ class JointProgram(Agreed):
             ReplicaError: a collective failed.
         """
         stacks = [pjrt.stack([array], self._devices) for array in arrays]
-        return [pjrt.parts(stack)[0] for stack in super().__call__(*stacks)]
+        return [pjrt.parts(stack)[0] for stack in self.on_stacks(*stacks)]
+
+    def on_stacks(self, *stacks: Any) -> Sequence[Any]:
+        """The same for a process with several replicas: what it takes and gives is theirs."""
+        return super().__call__(*stacks)
 
 
 def together(text: str, compile: Callable[[], Run]) -> Run:
@@ -116,6 +128,19 @@ def collectives_of(graph: Graph) -> list[str]:
     """The collectives of a graph, for `JointProgram`."""
     found = [node for node in fx.calls(graph) if node.target in COLLECTIVES]
     return [line_of(node.target, node.args, node.meta["val"]) for node in found]
+
+
+def text_of(graph: Graph) -> str:
+    """All of a graph: its ops, with their arguments, shapes and dtypes."""
+    return "\n".join(
+        f"{node.name} {node.target} {node.args} {node.kwargs} "
+        f"{[(v.dtype, tuple(v.shape)) for v in _tensors(node.meta.get('val'))]}"
+        for node in graph.nodes
+    )
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def line_of(op: Any, args: Any, results: Any) -> str:

@@ -58,8 +58,9 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     elif collectives:
         of = job.of_collectives()
         device = of.client.local_devices()[0]
-        whole = functools.partial(compile_executable, graph, request)
-        make = functools.partial(joint.JointProgram, of, collectives, whole)
+        text = joint.text_of(graph) if of.alike else ""
+        every = functools.partial(compile_executable, graph, request)
+        make = functools.partial(joint.JointProgram, of, collectives, every, text)
     elif home is not None:
         aliases = updates.aliases(graph, planned, request.updates, used)
         make = functools.partial(compile_executable, graph, request, device, aliases)

@@ -20,6 +20,7 @@ from xla_dynamo.backend import jax_adapter
 from xla_dynamo.errors import NotAvailable, ReplicaError
 
 from .notice_board import NoticeBoard, Post
+from .platforms import default_platform
 
 _POLL = 0.01
 _SLICE_MS = 1000
@@ -28,7 +29,10 @@ _SLICE_MS = 1000
 class Job:
     """This process's part in a job of several.
 
-    client: the PJRT client whose programs reach the devices of all processes, from `connect` on.
+    client: the PJRT client whose programs reach the devices of all processes, from `connect` or
+        `take` on.
+    alike: whether the processes' programs have to be the same, not their collectives alone, as
+        where they reach into each other's memory.
 
     Raises:
         ReplicaError: not all came to the coordination service.
@@ -38,7 +42,10 @@ class Job:
 
     def __init__(self, address: str, rank: int, count: int, patience: int) -> None:
         self.rank, self.count, self._patience = rank, count, patience
-        set_patience(patience)
+        self.alike = default_platform() != "cpu"
+        self._order: list[int] = []  # the ids of all devices, where that of processes is not enough
+        if not self.alike:
+            set_patience(patience)
         try:
             self._service = jax_adapter.coordination_client(address, rank, patience)
         except Exception as error:
@@ -56,8 +63,17 @@ class Job:
             self._service, self.rank, self.count, devices, self._host
         )
 
+    def take(self, client: Any) -> None:
+        """Use a client that has found the others by itself, who all do so now."""
+        self.client = client
+        own = sorted(device.id for device in client.local_devices())
+        self._order = [id for ids in self.exchange("devices of processes", own) for id in ids]
+
     def devices(self) -> tuple[Any, ...]:
         """Those of all processes, in the order of their ranks."""
+        if self._order:
+            by_id = {device.id: device for device in self.client.devices()}
+            return tuple([by_id[id] for id in self._order])
         return tuple(sorted(self.client.devices(), key=lambda d: (d.process_index, d.id)))
 
     def announce(self, name: str, *, known: bool) -> None:
@@ -185,13 +201,14 @@ def set_patience(seconds: int) -> None:
 class Service:
     """The coordination service of a job, hosted by this process as long as this object lives.
 
-    address: for the processes, "host:port".
+    address: for the processes, "host:port"; the port is free, or the one that is given.
     """
 
-    def __init__(self, count: int, patience: int, host: str = "127.0.0.1", tries: int = 5) -> None:
+    def __init__(self, count: int, patience: int, host: str = "127.0.0.1", port: int = 0) -> None:
+        tries = 1 if port else 5
         while True:
             with socket.socket() as probe:
-                probe.bind((host, 0))
+                probe.bind((host, port))
                 self.address = f"{host}:{probe.getsockname()[1]}"
             try:
                 self._service = jax_adapter.coordination_service(self.address, count, patience)
@@ -205,12 +222,11 @@ class Service:
 _job: Job | None = None
 
 
-def start(address: str, rank: int, count: int, patience: int, devices: int = 1) -> Job:
-    """Make this process part of a job, with `devices` of its own, before it uses one."""
+def start(address: str, rank: int, count: int, patience: int) -> Job:
+    """Make this process part of a job, before it uses a device; its client is to be connected."""
     global _job
     assert _job is None
     _job = Job(address, rank, count, patience)
-    _job.connect(devices)
     return _job
 
 

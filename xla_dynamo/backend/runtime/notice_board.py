@@ -20,6 +20,8 @@ from xla_dynamo.errors import ReplicaError
 PERIOD = 0.5  # seconds
 _RECENT = 50
 _END = "its end"
+IN_PROGRAM = " in program "  # follows the collectives where all of the program has to be equal
+_WHOLE = " On this hardware all of a program has to be the same: also which of its values are kept."
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
 
@@ -98,12 +100,13 @@ class NoticeBoard:
         for rank, post in sorted(posts.items()):
             for number, name in post.recent:
                 if mine.get(number, name) != name:
-                    return (
+                    told = (
                         f"processes launch different programs: launch {number} with collectives "
                         f"has {mine[number]} on rank {self._rank} and {name} on rank {rank}, which "
                         f"is at {post.at}. All have to issue the same collectives, on tensors of "
                         "the same shapes, in the same order (drop_last=True for the loader)."
                     )
+                    return told + (_WHOLE if IN_PROGRAM in name else "")
         return ""
 
     def absent(self, asked: float = 0.0) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import importlib.util
 import os
 import sys
 
 from xla_dynamo.config import config
+
+from . import tpu_chips
 
 
 def default_platform() -> str:
@@ -15,7 +16,7 @@ def default_platform() -> str:
     chosen = config().platform or _of_jax()
     if chosen:
         return chosen.split(",")[0]
-    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
+    if tpu_chips.here().count:
         return "tpu"
     return "cuda" if os.path.exists("/dev/nvidia0") and _has_cuda_plugin() else "cpu"
 

@@ -25,9 +25,12 @@ from xla_dynamo.lazily import lazily
 from . import replica_process
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import job
+    from xla_dynamo.backend.runtime import job, tpu_process, tpu_slice
+    from xla_dynamo.backend.runtime.tpu_slice import Slice
 else:
     job = lazily("xla_dynamo.backend.runtime.job", globals())
+    tpu_process = lazily("xla_dynamo.backend.runtime.tpu_process", globals())
+    tpu_slice = lazily("xla_dynamo.backend.runtime.tpu_slice", globals())
 
 _ADDRESS = "xla_dynamo/coordination_service"
 _LEFT = "xla_dynamo/left"
@@ -43,7 +46,7 @@ def _join() -> None:
     """Make this process a replica, if torchrun has started it with others.
 
     Raises:
-        NotAvailable: the platform has no replicas in processes yet.
+        NotAvailable: the platform has no replicas in processes, or not so many.
         ReplicaError: not all processes came.
     """
     count = int(os.environ.get("WORLD_SIZE") or 1)
@@ -53,12 +56,8 @@ def _join() -> None:
         or not all(name in os.environ for name in _VARIABLES)
     ):
         return
-    if default_platform() != "cpu":
-        raise NotAvailable(
-            f"torchrun started {count} processes, and on {default_platform()} xla_dynamo runs one "
-            "replica: each would train on its own. Start one, with --nproc-per-node=1."
-        )
-    rank = int(os.environ["RANK"])
+    of = _tpu_slice(count)
+    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK") or os.environ["RANK"])
     store, _, _ = next(iter(rendezvous("env://")))
     service = None
     if rank == 0:
@@ -66,12 +65,49 @@ def _join() -> None:
         store.set(_ADDRESS, service.address)
     address = store.get(_ADDRESS).decode()
     if environment.in_spmd():  # each has its devices of one program
-        own = int(os.environ.get("CPU_NUM_DEVICES") or 1)
-        joint = job.start(address, rank, count, config().patience, own)
-    else:
         joint = job.start(address, rank, count, config().patience)
-        replicas.join_process(replicas.Member(processes.Processes(joint), rank))
+        if default_platform() == "tpu":
+            tpu_process.connect(joint, of, local)
+        else:
+            joint.connect(int(os.environ.get("CPU_NUM_DEVICES") or 1))
+    else:
+        joint = replica_process.join(address, rank, count, local, of)
+        replicas.join_process(replicas.Member(processes.Processes(joint), rank, local))
     _end_together(joint, service, store)
+
+
+def _tpu_slice(count: int) -> Slice | None:
+    """The TPU slice whose chips are to be taken by a process each; None for other devices.
+
+    Also None where each host has one process in SPMD mode, which takes all chips.
+
+    Raises:
+        NotAvailable: this platform has no replicas in processes, or not so many.
+    """
+    platform = default_platform()
+    if platform == "cpu":
+        return None
+    if platform != "tpu":
+        raise NotAvailable(
+            f"torchrun started {count} processes, and on {platform} xla_dynamo runs one replica: "
+            "each would train on its own. Start one, with --nproc-per-node=1."
+        )
+    here = int(os.environ.get("LOCAL_WORLD_SIZE") or count)
+    if here == 1 and environment.in_spmd():
+        return None
+    of = tpu_slice.here()
+    if of.devices > 1 and not environment.in_spmd():
+        raise NotAvailable(
+            "a TPU chip of this generation is two devices, and a process that torchrun starts is "
+            "one replica: start the script without torchrun, by xmp.spawn(fn)."
+        )
+    if here != len(of.chips) or count != of.processes:
+        raise NotAvailable(
+            f"torchrun started {count} processes, {here} of them on this host. Each takes a TPU "
+            f"chip, and there are {len(of.chips)} on this host, {of.processes} in its slice. Start "
+            f"it with --nproc-per-node={len(of.chips)} --nnodes={len(of.hosts)}."
+        )
+    return of
 
 
 def _own_address() -> str:

@@ -1,6 +1,7 @@
 """The meeting point of replicas in threads: their traces become one launch over all devices.
 
-Whoever comes last launches for all. Nobody waits for longer than the patience of the settings: what
+Whoever comes last launches for all; where several processes have such threads, for those of his,
+after the processes have agreed. Nobody waits for longer than the patience of the settings: what
 ends the wait is an error that names the replica that did not come, and where it is.
 """
 
@@ -38,14 +39,19 @@ Act = Callable[[list[Any]], Sequence[Any]]
 
 
 class Gang:
-    """Replicas in threads, each with a device of its own.
+    """Replicas in threads, each with a device of its own: all of them, or those of this process.
 
     places: the device of each replica, by rank.
+    size: how many replicas there are.
+    first: the rank of this process's first; first_here: its number among those of its host.
     """
 
-    def __init__(self, places: Sequence[torch.device]) -> None:
-        self.size = len(places)
+    def __init__(
+        self, places: Sequence[torch.device], size: int = 0, first: int = 0, first_here: int = 0
+    ) -> None:
+        self.size, self.first, self.first_here = size or len(places), first, first_here
         self._places = places
+        self._ranks = range(first, first + len(places))
         self._programs: Bounded[Hashable, tuple[Program, Run]] = Bounded(256)
         self.open()
 
@@ -53,22 +59,32 @@ class Gang:
         """Begin a run: every replica is expected, whatever became of the run before."""
         self._changed = threading.Condition()
         self._threads: dict[int, int] = {}
+        self._came: set[int] = set()  # who has met the others, or ended
         self._ended: list[int] = []
         self._given: dict[int, tuple[str, Any]] = {}
         self._results: Sequence[Any] = ()
         self._meetings = 0
         self._broken: ReplicaError | None = None
 
-    def join(self, rank: int) -> None:
-        """The calling thread runs replica `rank`."""
+    def join(self, rank: int, *, in_turn: bool = False) -> None:
+        """The calling thread runs replica `rank`.
+
+        in_turn: wait until those before it have come to their first meeting. What they do until
+            then, such as making a model of seeded random numbers, they do alone: threads share
+            PyTorch's generator.
+        """
         with self._changed:
             self._threads[rank] = threading.get_ident()
+            if in_turn:
+                before = set(self._ranks[: rank - self.first])
+                self._changed.wait_for(lambda: before <= self._came, config().patience)
 
     def leave(self, rank: int) -> None:
         """The replica's loop is over. With others waiting for it, that is an error of theirs."""
         with self._changed:
             self._threads.pop(rank, None)
             self._ended.append(rank)
+            self._comes(rank)
             if self._given:
                 self._break(f"replica {rank} has ended while {self._waiting()}")
 
@@ -76,11 +92,12 @@ class Gang:
         """The replica raised: nobody waits for it any more."""
         with self._changed:
             self._threads.pop(rank, None)
+            self._comes(rank)
             self._break(f"replica {rank} ended with {type(error).__name__}: {error}", error)
 
     def exchange(self, rank: int, tag: str, item: Any, among: Sequence[int] = ()) -> list[Any]:
         """See `replicas.World`."""
-        return self._meet(rank, f"rendezvous {tag!r}", item, lambda items: [items] * self.size)
+        return self._meet(rank, f"rendezvous {tag!r}", item, lambda items: [items] * len(items))
 
     def launch(self, rank: int, trace: Trace, live: Sequence[int], dead: Sequence[int]) -> None:
         """See `replicas.World`."""
@@ -99,9 +116,10 @@ class Gang:
                 raise self._broken
             meeting = self._meetings
             self._given[rank] = what, item
+            self._comes(rank)
             if self._ended:
                 self._break(f"replica {self._ended[0]} has ended while {self._waiting()}")
-            if len(self._given) == self.size:
+            if len(self._given) == len(self._ranks):
                 self._hold(act)
             deadline = time.monotonic() + config().patience
             while self._meetings == meeting and self._broken is None:
@@ -113,18 +131,23 @@ class Gang:
             if self._meetings == meeting:
                 assert self._broken is not None
                 raise self._broken
-            return self._results[rank]
+            return self._results[rank - self.first]
+
+    def _comes(self, rank: int) -> None:
+        if rank not in self._came:
+            self._came.add(rank)
+            self._changed.notify_all()
 
     def _hold(self, act: Act) -> None:
         """All have come. Keeps the results until the next meeting, as nobody is late for them."""
-        kinds = [self._given[rank][0] for rank in range(self.size)]
-        if len(set(kinds)) > 1:
-            told = ", ".join(f"replica {rank} in {kind}" for rank, kind in enumerate(kinds))
+        kinds = {rank: self._given[rank][0] for rank in self._ranks}
+        if len(set(kinds.values())) > 1:
+            told = ", ".join(f"replica {rank} in {kind}" for rank, kind in kinds.items())
             self._break(f"replicas are at different places: {told}")
             return
         try:
             with interrupts.deferred():
-                self._results = act([self._given[rank][1] for rank in range(self.size)])
+                self._results = act([self._given[rank][1] for rank in self._ranks])
         except BaseException as error:
             if isinstance(error, ReplicaError):
                 self._break(str(error))
@@ -140,17 +163,27 @@ class Gang:
         traces: list[Trace] = [trace for trace, _, _ in given]
         live = tuple(sorted(set().union(*[live for _, live, _ in given])))  # somebody needs it
         dead = tuple(sorted(set(given[0][2]).intersection(*[dead for _, _, dead in given])))
-        on = tuple(devices.client_device(place) for place in self._places)
+        on = self.devices()
         key = tuple([trace.state for trace in traces]), live, dead
         found = self._programs.get(key)
         if found is None:
             _compare(traces)
-            found = self._programs[key] = program_cache.compile_trace(traces[0], live, dead, on)
+            found = self._programs[key] = self.compile(traces[0], live, dead)
         program, run = found
         arguments = [sync.arguments(trace, program) for trace in traces]
         stacks = run([pjrt.stack(each, on) for each in zip(*arguments, strict=True)])
         results = [pjrt.parts(stack) for stack in stacks]
-        return [(program, [parts[rank] for parts in results]) for rank in range(self.size)]
+        return [(program, [parts[i] for parts in results]) for i in range(len(traces))]
+
+    def devices(self) -> tuple[Any, ...]:
+        """The PJRT devices of all replicas, by rank."""
+        return tuple(devices.client_device(place) for place in self._places)
+
+    def compile(
+        self, trace: Trace, live: Sequence[int], dead: Sequence[int]
+    ) -> tuple[Program, Run]:
+        """The program that is launched for all, and what runs it on stacks."""
+        return program_cache.compile_trace(trace, live, dead, self.devices())
 
     def _break(self, why: str, cause: BaseException | None = None) -> None:
         if self._broken is None:
@@ -167,7 +200,7 @@ class Gang:
     def _absent(self) -> str:
         frames = sys._current_frames()
         parts = []
-        for rank in sorted(set(range(self.size)) - set(self._given)):
+        for rank in sorted(set(self._ranks) - set(self._given)):
             frame = frames.get(self._threads.get(rank, -1))
             last = traceback.extract_stack(frame)[-1] if frame is not None else None
             where = f"at {last.filename}:{last.lineno} ({last.line})" if last else "gone"

@@ -53,10 +53,28 @@ def key_of(
         path = "\n".join(map(_text_of, trace.state.path()))
     except _NoText:
         return None
+    return known.key_of([path, *_around(trace, live, dead)], options, device)
+
+
+def text_of(trace: Trace, live: Sequence[int], dead: Sequence[int]) -> str:
+    """The pending trace's program, as text by which processes can compare theirs.
+
+    Of an argument that has no text, such as a function, nothing is said.
+    """
+    lines = []
+    for state in trace.state.path():
+        try:
+            lines.append(_text_of(state))
+        except _NoText:
+            lines.append(f"{state.op.func} -> {_outputs(state.outputs)}")
+    return "\n".join([*lines, *_around(trace, live, dead)])
+
+
+def _around(trace: Trace, live: Sequence[int], dead: Sequence[int]) -> list[str]:
+    """What of a program its ops do not say."""
     inputs = [_meta(value.meta) for value in trace.inputs]
     stored = repr(sorted(map(str, storage.overrides().items())))
-    parts = [path, repr(inputs), repr(tuple(live)), repr(tuple(dead)), stored]
-    return known.key_of(parts, options, device)
+    return [repr(inputs), repr(tuple(live)), repr(tuple(dead)), stored]
 
 
 def _text_of(state: State) -> str:

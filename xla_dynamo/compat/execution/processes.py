@@ -1,6 +1,8 @@
-"""The world of a replica in a process of its own: each compiles and launches its part of a program.
+"""The world of replicas in several processes: each compiles and launches its part of a program.
 
-Programs of processes may differ outside of their collectives (rank 0 keeps its loss to print it).
+A process has one replica (`Processes`), or one in a thread for each of its devices (`Gangs`).
+On CPUs, programs of processes may differ outside of their collectives (rank 0 keeps its loss to
+print it). On TPUs they have to be the same.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values.trie import State, metas_in
 from xla_dynamo.lazily import lazily
 
-from . import program_cache, sync
-from .program_cache import Program
+from . import known_programs, program_cache, sync
+from .gang import Gang
+from .program_cache import Program, Run
 
 if TYPE_CHECKING:
+    import torch
+
     from xla_dynamo.backend.executable import joint
     from xla_dynamo.backend.runtime import job
 else:
@@ -38,7 +43,7 @@ class Processes:
         key = trace.state, tuple(live), tuple(dead)
         found = self._programs.get(key)
         if found is None:
-            found = self._programs[key] = self._compile(trace, live, dead)
+            found = self._programs[key] = compile_jointly(self._job, trace, live, dead)
         program, run = found
         sync.settle(trace, program, run(*sync.arguments(trace, program)), start)
 
@@ -50,29 +55,67 @@ class Processes:
         """See `replicas.World`."""
         self._job.explain(error)
 
-    def _compile(
+
+class Gangs(Gang):
+    """Replicas in the threads of several processes, each of which has as many devices.
+
+    local: the number of this process among those of its host.
+    """
+
+    def __init__(self, places: Sequence[torch.device], of: job.Job, local: int) -> None:
+        each = len(places)
+        super().__init__(places, each * of.count, each * of.rank, each * local)
+        self._job = of
+
+    def exchange(self, rank: int, tag: str, item: Any, among: Sequence[int] = ()) -> list[Any]:
+        """See `replicas.World`."""
+
+        def act(items: list[Any]) -> list[Any]:
+            every = [item for items in self._job.exchange(tag, items) for item in items]
+            return [every] * len(items)
+
+        return self._meet(rank, f"rendezvous {tag!r}", item, act)
+
+    def explain(self, error: Exception) -> NoReturn:
+        """See `replicas.World`."""
+        self._job.explain(error)
+
+    def devices(self) -> tuple[Any, ...]:
+        """See `Gang`."""
+        return self._job.devices()
+
+    def compile(
         self, trace: Trace, live: Sequence[int], dead: Sequence[int]
-    ) -> tuple[Program, joint.JointProgram]:
-        """The program for the values `live` and the results of collectives.
+    ) -> tuple[Program, Run]:
+        """See `Gang`."""
+        program, run = compile_jointly(self._job, trace, live, dead)
+        return program, lambda stacks: run.on_stacks(*stacks)
 
-        A collective runs on all ranks or on none, so each runs, needed or not.
-        """
-        path = trace.state.path()
-        every = tuple(sorted({*live, *_results_of_collectives(path)}))
-        made: list[Program] = []
 
-        def compile(on: tuple[Any, ...]) -> Callable[..., Sequence[Any]]:
-            program, run = program_cache.compile_trace(trace, every, dead, on)
-            made.append(program)
-            return lambda *stacks: run(list(stacks))
+def compile_jointly(
+    of: job.Job, trace: Trace, live: Sequence[int], dead: Sequence[int]
+) -> tuple[Program, joint.JointProgram]:
+    """The program for the values `live` and the results of collectives.
 
-        lines = [
-            joint.line_of(state.op.func, state.args, metas_in(state.outputs))
-            for state in path
-            if state.op.collective
-        ]
-        run = joint.JointProgram(self._job, lines, compile)
-        return made[0], run
+    A collective runs on all ranks or on none, so each runs, needed or not.
+    """
+    path = trace.state.path()
+    every = tuple(sorted({*live, *_results_of_collectives(path)}))
+    made: list[Program] = []
+
+    def compile(on: tuple[Any, ...]) -> Callable[..., Sequence[Any]]:
+        program, run = program_cache.compile_trace(trace, every, dead, on)
+        made.append(program)
+        return lambda *stacks: run(list(stacks))
+
+    lines = [
+        joint.line_of(state.op.func, state.args, metas_in(state.outputs))
+        for state in path
+        if state.op.collective
+    ]
+    whole = known_programs.text_of(trace, every, dead) if of.alike else ""
+    run = joint.JointProgram(of, lines, compile, whole)
+    return made[0], run
 
 
 def _results_of_collectives(path: Sequence[State]) -> list[int]:

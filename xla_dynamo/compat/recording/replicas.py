@@ -44,10 +44,11 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Member:
-    """A replica: number `rank` of its world."""
+    """A replica: number `rank` of its world, and number `local` of those on its host."""
 
     world: World
     rank: int
+    local: int
 
 
 _members: dict[int, Member] = {}
@@ -101,3 +102,9 @@ def rank() -> int:
     """The number of the caller's replica."""
     member = current()
     return 0 if member is None else member.rank
+
+
+def local_rank() -> int:
+    """The number of the caller's replica among those of its host."""
+    member = current()
+    return 0 if member is None else member.local

@@ -57,7 +57,10 @@ def launch(
     start_method: str = "spawn",
     debug_single_process: bool = False,
 ) -> None:
-    """Call fn(rank, *args): on the one replica, or as one of those that torchrun has started.
+    """Call fn(rank, *args) for each replica: see docs/distributed.md.
+
+    They are those that torchrun has started; else, on a TPU, a process for each chip; else a thread
+    for each of CPU_NUM_DEVICES. With `debug_single_process` it is called once, here.
 
     Raises:
         NotAvailable: several processes were started that do not know of each other.
@@ -77,5 +80,8 @@ def launch(
         )
     if size > 1:
         xla_multiprocessing.run_replica(fn, runtime.global_ordinal(), *args)
-        return
-    xla_multiprocessing.spawn(fn, args=tuple(args), nprocs=1, start_method=start_method)
+    elif debug_single_process or xla_devices.hardware() == "TPU":
+        nprocs = 1 if debug_single_process else None
+        xla_multiprocessing.spawn(fn, tuple(args), nprocs, start_method=start_method)
+    else:
+        xla_multiprocessing.spawn_threads(fn, tuple(args))

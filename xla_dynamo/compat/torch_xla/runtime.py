@@ -75,11 +75,13 @@ def world_size() -> int:
 
 
 def global_ordinal() -> int:
-    """The index of this replica, and its index on this host."""
+    """The index of this replica."""
     return replicas.rank()
 
 
-local_ordinal = global_ordinal
+def local_ordinal() -> int:
+    """The index of this replica on its host."""
+    return replicas.local_rank()
 
 
 def process_count() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import run
+from tests.programs import python, run
 
 ROOT = Path(__file__).parents[4]
 PACKAGE = "tests.compat.torch_xla.distributed"
@@ -88,6 +89,85 @@ def test_torchrun(fails: bool) -> None:
         assert "ZeroDivisionError: only here" in printed
     else:
         assert {"rank 0 of 2 ended", "rank 1 of 2 ended"} <= set(printed.splitlines())
+
+
+LAUNCHED = """
+import torch, torch_xla, torch_xla.core.xla_model as xm, torch_xla.runtime as xr
+from torch_xla._internal import pjrt
+
+def train(rank, seed):
+    torch.manual_seed(seed)  # threads share the generator: they begin one after another
+    layers = [torch.nn.Linear(4, 4) for _ in range(100)]
+    weight = layers[-1].weight.detach().to(xm.xla_device())
+    assert (xr.global_ordinal(), xr.world_size()) == (rank, xr.world_size())
+    every = xm.all_gather(weight.unsqueeze(0))
+    assert (every == weight).all().item()
+    print(f"rank {rank} of {xr.world_size()} ended on {weight.device}", flush=True)
+
+torch_xla.launch(train, args=(3,))
+torch_xla.launch(train, args=(3,), debug_single_process=True)
+assert pjrt.run_multiprocess(xr.global_ordinal) == {0: 0, 1: 1, 2: 2}
+try:
+    torch_xla.launch(lambda rank: 1 / rank)
+except ZeroDivisionError:
+    print("raised")
+"""
+
+
+def test_launch_calls_a_thread_for_each_device_of_a_cpu() -> None:
+    printed = python(LAUNCHED, CPU_NUM_DEVICES="3")
+    for rank in range(3):
+        assert f"rank {rank} of 3 ended on xla:{rank}" in printed
+    assert "rank 0 of 1 ended on xla:0" in printed
+    assert printed.rstrip().endswith("raised")
+
+
+def told_to_libtpu(printed: str) -> list[dict[str, str]]:
+    """By process."""
+    told = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    return sorted(told, key=lambda of: of["CLOUD_TPU_TASK_ID"])
+
+
+def check_four_chips(printed: str) -> None:
+    told = told_to_libtpu(printed)
+    assert [of["TPU_VISIBLE_CHIPS"] for of in told] == list("0123")
+    assert {of["TPU_PROCESS_BOUNDS"] for of in told} == {"2,2,1"}
+    (addresses,) = {of["TPU_PROCESS_ADDRESSES"] for of in told}
+    ports = [address.removeprefix("localhost:") for address in addresses.split(",")]
+    assert [of["TPU_PROCESS_PORT"] for of in told] == ports
+    for rank in range(4):
+        assert f"rank {rank} ended [-8.0, -12.0]" in printed
+
+
+def test_a_process_for_each_chip_of_a_tpu() -> None:
+    check_four_chips(run("-m", f"{PACKAGE}.tpu_program", "spawn", cwd=ROOT))
+
+
+@pytest.mark.slow
+def test_a_thread_for_each_device_of_a_chip() -> None:
+    printed = run("-m", f"{PACKAGE}.tpu_program", "v3", cwd=ROOT)
+    assert [of["TPU_VISIBLE_CHIPS"] for of in told_to_libtpu(printed)] == list("01")
+    for rank in range(4):
+        assert f"rank {rank} ended [-8.0, -12.0]" in printed
+
+
+@pytest.mark.slow
+def test_on_tpus_whole_programs_are_compared() -> None:
+    arguments = ["-m", f"{PACKAGE}.tpu_program", "differs"]
+    printed = run(*arguments, fails=True, cwd=ROOT, XLA_DYNAMO_PATIENCE="20")
+    assert re.search(r"ReplicaError: .*launch 3.* in program .*which of its values are", printed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [4, 2])
+def test_torchrun_on_a_tpu(count: int) -> None:
+    program = str(Path(__file__).with_name("tpu_program.py"))
+    arguments = [f"--nproc-per-node={count}", "--standalone", program]
+    printed = run("-m", "torch.distributed.run", *arguments, fails=count != 4, fresh=True, cwd=ROOT)
+    if count == 4:
+        check_four_chips(printed)
+    else:
+        assert "Start it with --nproc-per-node=4 --nnodes=1" in printed
 
 
 @pytest.mark.slow

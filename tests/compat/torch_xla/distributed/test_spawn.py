@@ -14,6 +14,8 @@ import torch_xla.distributed.xla_backend as xla_backend
 import torch_xla.distributed.xla_multiprocessing as xmp
 from torch_xla._internal import pjrt
 
+from xla_dynamo.backend.runtime import tpu_chips
+from xla_dynamo.backend.runtime.tpu_chips import Chips
 from xla_dynamo.errors import DeviceUnavailable
 
 XLA = torch.device("xla:0")
@@ -33,14 +35,27 @@ def test_the_function_is_called_here(nprocs: int | None, start_method: str) -> N
     assert calls == [(0, (1, "two"), threading.main_thread())]
 
 
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
 def test_where_there_are_no_processes_for_replicas_it_is_said_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, platform: str
 ) -> None:
-    xmp._say_one_replica.cache_clear()
-    monkeypatch.setattr(xmp, "default_platform", lambda: "tpu")
+    xmp._say_fewer.cache_clear()
+    monkeypatch.setattr(xmp, "default_platform", lambda: platform)
+    monkeypatch.setattr(xmp.tpu_chips, "here", lambda: Chips(1, "v6e"))
     for _ in range(2):
         xmp.spawn(lambda index: None, nprocs=8)
     assert capsys.readouterr().err.count("xmp.spawn(nprocs=8) runs one replica") == 1
+
+
+def test_processes_take_all_chips_of_a_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.ones(1, device=XLA)
+    monkeypatch.setattr(xmp, "default_platform", lambda: "tpu")
+    monkeypatch.setattr(tpu_chips, "here", lambda: Chips(8, "v5e"))
+    monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
+    with pytest.raises(ValueError, match=r"has 8 TPU chips.* nprocs is 1, 8 or None"):
+        xmp.spawn(print, nprocs=4)
+    with pytest.raises(RuntimeError, match="has the TPU's chips, which processes"):
+        xmp.spawn(print)
 
 
 def test_a_process_that_has_used_a_device_is_not_forked() -> None:

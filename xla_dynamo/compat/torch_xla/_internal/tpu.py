@@ -1,12 +1,15 @@
-"""torch_xla._internal.tpu: the TPU chips of this host, which is the only one of its pod."""
+"""torch_xla._internal.tpu: the TPU chips of this host, and the hosts of its slice.
+
+Nothing here uses a device but `version` and `get_tpu_type`: it can be asked before xmp.spawn.
+"""
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 from typing import Any, NamedTuple
 
+from xla_dynamo.backend.runtime import tpu_chips, tpu_slice
 from xla_dynamo.compat.recording import devices
 
 _VERSIONS = ("v2", "v3", "v4", "v5", "v6", "v7")
@@ -35,33 +38,40 @@ class MeshShape(NamedTuple):
 
 def num_available_chips() -> int:
     """TPU chips on this host; 0 where there are none."""
-    return len(glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"))
-
-
-def num_available_devices() -> int:
-    """Devices of this process, of any hardware: libraries that ask call every xla device a TPU."""
-    return devices.count()
+    return tpu_chips.here().count
 
 
 def num_logical_cores_per_chip() -> int:
     """Devices of a chip: two up to v3, one since."""
-    return 2 if version() < 4 else 1
+    return tpu_chips.here().devices_of_each
 
 
-num_expected_global_devices = num_available_devices
+def num_available_devices() -> int:
+    """Devices of this host, of any hardware: libraries that ask call every xla device a TPU."""
+    if devices.hardware() == "TPU" and num_available_chips():
+        return num_available_chips() * num_logical_cores_per_chip()
+    return devices.count()
+
+
+def num_expected_global_devices() -> int:
+    """Devices of all hosts."""
+    return num_available_devices() * num_tpu_workers()
 
 
 def num_local_processes() -> int:
-    """1: the number of processes on this host, and of hosts in the pod."""
-    return 1
+    """The number of processes that xmp.spawn starts on this host: one for each chip."""
+    return len(tpu_slice.here().chips) if num_available_chips() > 1 else 1
 
 
-num_tpu_workers = num_local_processes
+def num_tpu_workers() -> int:
+    """The number of hosts."""
+    return len(get_worker_ips())
 
 
 def process_bounds_size(default: int = 1) -> int:
     """Processes of the program."""
-    return default
+    bounds = os.environ.get("TPU_PROCESS_BOUNDS")
+    return MeshShape.from_string(bounds).size if bounds else default
 
 
 def task_id() -> int | None:
@@ -72,7 +82,7 @@ def task_id() -> int | None:
 
 def worker_id(default: int = 0) -> int:
     """The number of this host."""
-    return int(os.environ.get("TPU_WORKER_ID") or default)
+    return tpu_slice.here().worker if num_available_chips() > 1 else default
 
 
 def get_tpu_env() -> dict[str, str]:
@@ -97,10 +107,8 @@ def get_tpu_type() -> str:
 
 
 def get_worker_ips() -> list[str]:
-    """The addresses of the pod's hosts."""
-    return [name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name] or [
-        "127.0.0.1"
-    ]
+    """The addresses of the slice's hosts."""
+    return list(tpu_slice.here().hosts) if num_available_chips() > 1 else ["localhost"]
 
 
 def discover_master_worker_ip(use_localhost: bool = True) -> str:
@@ -111,7 +119,7 @@ def discover_master_worker_ip(use_localhost: bool = True) -> str:
 def configure_topology(
     local_rank: int = 0, local_world_size: int = 1, base_port: int = 8476
 ) -> None:
-    """Nothing: one process drives all chips of the host, as libtpu does by default."""
+    """Nothing: xmp.spawn and torchrun's processes tell libtpu by themselves."""
 
 
 configure_one_chip_topology = configure_topology

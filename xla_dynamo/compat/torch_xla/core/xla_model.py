@@ -112,16 +112,18 @@ def xrt_world_size(defval: int = 1) -> int:
 
 
 def get_ordinal(defval: int = 0) -> int:
-    """The index of this replica, and its index on this host."""
+    """The index of this replica."""
     return replicas.rank()
 
 
-get_local_ordinal = get_ordinal
+def get_local_ordinal(defval: int = 0) -> int:
+    """The index of this replica on its host."""
+    return replicas.local_rank()
 
 
 def is_master_ordinal(local: bool = True) -> bool:
     """Whether this is replica 0 (of its host)."""
-    return replicas.rank() == 0
+    return (replicas.local_rank() if local else replicas.rank()) == 0
 
 
 def master_print(

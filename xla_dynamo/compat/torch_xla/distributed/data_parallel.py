@@ -7,19 +7,14 @@ xm.optimizer_step averages gradients in, becomes one launch over all devices.
 from __future__ import annotations
 
 import copy
-import sys
-import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.device import replica_threads, step_barrier
+from xla_dynamo.compat.device.replica_threads import ThreadResult as ThreadResult
 from xla_dynamo.compat.execution.gang import Gang
-from xla_dynamo.compat.recording import pending, replicas
-from xla_dynamo.errors import ReplicaError
 
 from ..core import xla_model as xm
 from .loop_target import nested_target
@@ -39,14 +34,6 @@ class Context:
         if not hasattr(self, name):
             setattr(self, name, defval() if callable(defval) else defval)
         return getattr(self, name)
-
-
-@dataclass
-class ThreadResult:
-    """What a thread's loop function returned, or raised."""
-
-    result: Any = None
-    error: BaseException | None = None
 
 
 class DataParallel:
@@ -145,47 +132,12 @@ class DataParallel:
     def _run(
         self, loop_fn: LoopFn, parallel: ParallelLoader, number: Any, kwargs: dict[str, Any]
     ) -> list[Any]:
-        gang = self._gang
-        gang.open()
-        results = [ThreadResult() for _ in self._models]
-
-        def run(rank: int) -> None:
+        def loop(rank: int) -> Any:
             device, context = self._place(rank)
-            xm.set_replication(device, self._device_ids)
-            gang.join(rank)
-            try:
-                with replicas.joined(device.index, replicas.Member(gang, rank)):
-                    batches = PerDeviceLoader(parallel, device, number)
-                    result = loop_fn(self._models[rank], batches, device, context, **kwargs)
-                    if pending.trace(device).state.collective:
-                        xm.mark_step()  # while the others are still there
-                results[rank].result = result
-                gang.leave(rank)
-            except BaseException as error:
-                results[rank].error = error
-                gang.fail(rank, error)
-                if not isinstance(error, ReplicaError):
-                    print(
-                        f"Exception in model function for device={device}: {error}", file=sys.stderr
-                    )
-                    traceback.print_exc(limit=16, file=sys.stderr)
+            batches = PerDeviceLoader(parallel, device, number)
+            return loop_fn(self._models[rank], batches, device, context, **kwargs)
 
-        threads = [
-            threading.Thread(target=run, args=(rank,), daemon=True, name=f"xla_replica:{rank}")
-            for rank in range(len(self._models))
-        ]
-        if len(threads) == 1:
-            run(0)  # in this thread, which Ctrl-C reaches
-        else:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        errors = [each.error for each in results if each.error is not None]
-        if errors:
-            causes = [e for e in errors if not isinstance(e, ReplicaError)]
-            raise (causes or errors)[0]
-        return [each.result for each in results]
+        return replica_threads.run(self._gang, [of.device for of in self._contexts], loop)
 
 
 def _device_of(module: torch.nn.Module) -> str:

@@ -1,7 +1,8 @@
 """xmp.spawn: a process for each replica, whose collectives reach the others.
 
-The parent hosts the coordination service, so that no replica is special. It is started after the
-children, as a fork with its threads would hang them. One replica alone runs in this process.
+The parent hosts the coordination service, so that no replica is special (where a TPU slice has
+several hosts, that of the first). It is started after the children, as a fork with its threads
+would hang them. One replica alone runs in this process.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ import torch
 import torch.multiprocessing as mp
 from torch.multiprocessing.spawn import start_processes
 
+from xla_dynamo.backend.runtime import tpu_chips
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.device import replica_process
 from xla_dynamo.compat.device.replica_process import run_replica as run_replica
-from xla_dynamo.compat.recording import pending
+from xla_dynamo.compat.execution.gang import Gang
+from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.config import config
 from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import job
+    from xla_dynamo.backend.runtime import job, tpu_slice
+    from xla_dynamo.backend.runtime.tpu_slice import Slice
 else:
     job = lazily("xla_dynamo.backend.runtime.job", globals())
+    tpu_slice = lazily("xla_dynamo.backend.runtime.tpu_slice", globals())
 
 T = TypeVar("T")
 
@@ -44,10 +49,13 @@ def spawn(
 ) -> Any:
     """Call `fn(rank, *args)` in `nprocs` processes, each a replica with a device of its own.
 
+    On TPUs it is called for each chip of this host, and of the other hosts of its slice, on each of
+    which the script has to be started.
+
     Args:
         fn: the script's function of (index, *args).
-        nprocs: how many replicas; default: CPU_NUM_DEVICES on a CPU, or 1. With one, `fn` is called
-            in this process.
+        nprocs: how many replicas; default: CPU_NUM_DEVICES on a CPU, all chips of this host on a
+            TPU, or 1. With one, `fn` is called in this process.
         join: whether to return when all are done.
         daemon: whether they end with this process.
         start_method: "spawn", "fork" or "forkserver".
@@ -58,18 +66,56 @@ def spawn(
     Raises:
         torch.multiprocessing.ProcessRaisedException: a process raised; with its traceback.
         torch.multiprocessing.ProcessExitedException: one died.
-        RuntimeError: this process has used a device, and would be forked.
+        RuntimeError: this process has used a device, and would be forked, or has the TPU's chips.
+        ValueError: `nprocs` are some of a TPU's chips, not one or all.
+        NotAvailable: it is not known how the TPU's chips are arranged.
         What `fn` raises, as it is, where it is called here.
     """
+    platform, of = default_platform(), None
     count = nprocs or int(os.environ.get("CPU_NUM_DEVICES") or 1)
-    if count > 1 and default_platform() != "cpu":
-        _say_one_replica(count)
-    elif count > 1:
-        return _start(fn, tuple(args), count, join, daemon, start_method)
+    if platform == "tpu":
+        of = _tpu_slice(nprocs)
+        count = 1 if of is None else len(of.chips)
+    elif platform != "cpu":
+        count = 1
+    if nprocs is not None and nprocs > count:
+        _say_fewer(nprocs, count)
+    if count > 1 or of is not None:
+        return _start(fn, tuple(args), count, join, daemon, start_method, of)
     if join:
         run_replica(fn, 0, *args)
         return None
     return SpawnContext(functools.partial(run_replica, fn, 0, *args), daemon)
+
+
+def spawn_threads(fn: Callable[..., Any], args: Sequence[Any] = ()) -> list[Any]:
+    """`fn(rank, *args)` in a thread for each CPU device of this process, which are replicas.
+
+    Raises:
+        What `fn` raises.
+    """
+    if default_platform() != "cpu" or int(os.environ.get("CPU_NUM_DEVICES") or 1) == 1:
+        return [run_replica(fn, 0, *args)]
+    return replica_process.run_replicas(Gang(devices.devices()), fn, *args)
+
+
+def _tpu_slice(nprocs: int | None) -> Slice | None:
+    """The slice of which a process for each chip is started here; None for one in this process.
+
+    Raises:
+        ValueError: `nprocs` are some of this host's chips.
+        NotAvailable: how they are arranged is not known.
+    """
+    if nprocs == 1 or tpu_chips.here().count < 2:
+        return None
+    of = tpu_slice.here()
+    if nprocs is not None and nprocs < len(of.chips):
+        raise ValueError(
+            f"xmp.spawn(nprocs={nprocs}): this host has {len(of.chips)} TPU chips, and the "
+            f"processes take one each: nprocs is 1, {len(of.chips)} or None, or TPU_VISIBLE_CHIPS "
+            "says which chips are to be used."
+        )
+    return of
 
 
 def _start(
@@ -79,7 +125,13 @@ def _start(
     join: bool,
     daemon: bool,
     start_method: str,
+    of: Slice | None,
 ) -> Any:
+    if pending.runtime_is_used() and of is not None:
+        raise RuntimeError(
+            "This process has used an xla device, and so it has the TPU's chips, which processes "
+            "of their own need. Do not use one before xmp.spawn."
+        )
     if start_method == "fork" and pending.runtime_is_used():
         raise RuntimeError(
             "This process has used an xla device, and cannot be forked any more. Do not use one "
@@ -89,13 +141,13 @@ def _start(
         for name in _IMPORTED_BY_EACH:
             importlib.import_module(name)
     addresses = mp.get_context(start_method).SimpleQueue()
-    given = fn, args, addresses, count
+    given = fn, args, addresses, count if of is None else of.processes, of
     context: Any = start_processes(
         replica_process.main, given, count, join=False, daemon=daemon, start_method=start_method
     )
-    context.service = job.Service(count, config().patience)  # lives as long as the context
+    address, context.service = _serve(count, of)  # lives as long as the context
     for _ in range(count):
-        addresses.put(context.service.address)
+        addresses.put(address)
     if not join:
         _running.append(context)
         return context
@@ -110,6 +162,18 @@ def _start(
     return None
 
 
+def _serve(count: int, of: Slice | None) -> tuple[str, Any]:
+    """The address of the job's coordination service, and the service, where it is here."""
+    if of is None or len(of.hosts) == 1:
+        service = job.Service(count, config().patience)
+        return service.address, service
+    if of.worker:
+        return f"{of.hosts[0]}:{_PORT}", None
+    service = job.Service(of.processes, config().patience, of.hosts[0], _PORT)
+    return service.address, service
+
+
+_PORT = 8482  # of the first host, where there are several; jax.distributed takes it, too
 _IMPORTED_BY_EACH = (
     "xla_dynamo.backend.executable.device_launch",
     "xla_dynamo.backend.lowering.rules",
@@ -121,12 +185,9 @@ _running: collections.deque[Any] = collections.deque(maxlen=16)
 
 
 @functools.cache
-def _say_one_replica(nprocs: int) -> None:
-    print(
-        f"xla_dynamo: xmp.spawn(nprocs={nprocs}) runs one replica, in this process.",
-        file=sys.stderr,
-        flush=True,
-    )
+def _say_fewer(nprocs: int, count: int) -> None:
+    runs = "one replica, in this process" if count == 1 else f"{count} replicas, one for each chip"
+    print(f"xla_dynamo: xmp.spawn(nprocs={nprocs}) runs {runs}.", file=sys.stderr, flush=True)
 
 
 class SpawnContext:

@@ -1,4 +1,4 @@
-"""torch_xla.experimental.pjrt, later torch_xla._internal.pjrt: starting replicas; here one runs.
+"""torch_xla.experimental.pjrt, later torch_xla._internal.pjrt: starting replicas.
 
 1.13 and 2.0 had the names of torch_xla.runtime here too.
 """
@@ -28,24 +28,25 @@ def spawn(
     start_method: str = "spawn",
     args: Sequence[Any] = (),
 ) -> None:
-    """fn(0, *args)."""
+    """See torch_xla.distributed.xla_multiprocessing.spawn."""
     xla_multiprocessing.spawn(fn, args=tuple(args), nprocs=nprocs, start_method=start_method)
 
 
 def spawn_threads(fn: Callable[..., Any], args: Sequence[Any] = ()) -> None:
-    """fn(0, *args); a process group that it makes ends with it."""
-    xla_multiprocessing.run_replica(fn, 0, *args)
+    """fn(rank, *args) in a thread for each device of a CPU."""
+    xla_multiprocessing.spawn_threads(fn, tuple(args))
 
 
 def run_multiprocess(
     fn: Callable[..., Any], *args: Any, start_method: str = "spawn", **kwargs: Any
 ) -> dict[int, Any]:
-    """{0: fn(*args)}: the result by replica; a process group that `fn` makes ends with it."""
-    return {0: xla_multiprocessing.run_replica(fn, *args, **kwargs)}
+    """fn(*args), by replica: in a thread for each device of a CPU, else here."""
+    results = xla_multiprocessing.spawn_threads(lambda rank: fn(*args, **kwargs))
+    return dict(enumerate(results))
 
 
 def initialize_multiprocess(local_rank: int = 0, local_world_size: int = 1) -> None:
-    """Nothing: this process is the only replica."""
+    """Nothing: what starts replicas tells them all they need."""
 
 
 initialize_singleprocess = initialize_multiprocess
