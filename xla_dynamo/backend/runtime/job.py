@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from xla_dynamo.backend import jax_adapter
 from xla_dynamo.errors import NotAvailable, ReplicaError
 
+from .messages import Messages
 from .notice_board import NoticeBoard, Post
 from .platforms import default_platform
 
@@ -31,6 +32,7 @@ class Job:
 
     client: the PJRT client whose programs reach the devices of all processes, from `connect` or
         `take` on.
+    messages: those of this process to others, and from them.
     alike: whether the processes' programs have to be the same, not their collectives alone, as
         where they reach into each other's memory.
 
@@ -56,6 +58,7 @@ class Job:
         self._host = "127.0.0.1" if address.startswith("127.") else address.rpartition(":")[0]
         self._meetings: dict[tuple[int, ...], int] = {}  # by who meets
         self._board = NoticeBoard(self._service, rank, count)
+        self.messages = Messages(self._service, self._message)
 
     def connect(self, devices: int = 1) -> None:
         """Connect this process's devices with those of the others, who all do so now."""
@@ -154,18 +157,38 @@ class Job:
 
     def _awaited(self, key: str, rank: int, tag: str) -> bytes:
         """What process `rank` puts under a key for the rendezvous `tag`."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
+
+        def wait() -> bytes | None:
+            with contextlib.suppress(Exception):
                 return self._service.blocking_key_value_get_bytes(key, _SLICE_MS)
-            except Exception:
-                verdict = self._board.known_verdict()
-                if verdict:
-                    raise ReplicaError(verdict) from None
-                if time.monotonic() > deadline:
-                    post = self._board.posts().get(rank)
-                    place = f"is at {post.at}" if post else "has not started"
-                    self.fail(f"rank {rank} did not come to the rendezvous {tag!r}: it {place}")
+            return None
+
+        def why() -> str:
+            return f"rank {rank} did not come to the rendezvous {tag!r}: {self._board.place(rank)}"
+
+        return self._patiently(wait, why)
+
+    def _message(self, poll: Callable[[], Any], why: Callable[[], str]) -> Any:
+        """`_patiently`, for what another process, whichever it is, has to do."""
+        return self._patiently(
+            poll, lambda: f"after {self._patience} s {why()}; {self._board.places()}"
+        )
+
+    def _patiently(self, poll: Callable[[], Any], why: Callable[[], str]) -> Any:
+        """What `poll` gives, as soon as that is not None.
+
+        Raises:
+            ReplicaError: a process found a cause of failure meanwhile, or the patience ends.
+        """
+        deadline = time.monotonic() + self._patience
+        while (found := poll()) is None:
+            verdict = self._board.known_verdict()
+            if verdict:
+                raise ReplicaError(verdict)
+            if time.monotonic() > deadline:
+                self.fail(why())
+            time.sleep(_POLL)
+        return found
 
     def fail(self, why: str) -> NoReturn:
         """Raise the first cause that any process found: what comes later follows from it."""

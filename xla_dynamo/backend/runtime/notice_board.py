@@ -109,6 +109,16 @@ class NoticeBoard:
                     return told + (_WHOLE if IN_PROGRAM in name else "")
         return ""
 
+    def place(self, rank: int) -> str:
+        """Where a process is, as a clause."""
+        post = self.posts().get(rank)
+        return f"it is at {post.at}" if post else "it has not started"
+
+    def places(self) -> str:
+        """Where the other processes are."""
+        others = (rank for rank in range(self._count) if rank != self._rank)
+        return "; ".join(f"of rank {rank}: {self.place(rank)}" for rank in others)
+
     def absent(self, asked: float = 0.0) -> str:
         """Who is not where this process is; who has told nothing since `asked` is dead."""
         posts, told = self.posts(), []

@@ -7,6 +7,7 @@ ends the wait is an error that names the replica that did not come, and where it
 
 from __future__ import annotations
 
+import collections
 import sys
 import threading
 import time
@@ -65,6 +66,9 @@ class Gang:
         self._results: Sequence[Any] = ()
         self._meetings = 0
         self._broken: ReplicaError | None = None
+        self._messages: dict[tuple[str, int], Any] = {}
+        self._sent: collections.Counter[str] = collections.Counter()
+        self._reserved: collections.Counter[str] = collections.Counter()
 
     def join(self, rank: int, *, in_turn: bool = False) -> None:
         """The calling thread runs replica `rank`.
@@ -108,6 +112,43 @@ class Gang:
     def explain(self, error: Exception) -> NoReturn:
         """See `replicas.World`."""
         raise error
+
+    def send(self, address: str, item: Any) -> None:
+        """See `replicas.World`."""
+        with self._changed:
+            self._sent[address] += 1
+            self._messages[address, self._sent[address]] = item
+            self._changed.notify_all()
+
+    def reserve(self, address: str) -> int:
+        """See `replicas.World`."""
+        with self._changed:
+            self._reserved[address] += 1
+            return self._reserved[address]
+
+    def receive(self, address: str, number: int) -> Any:
+        """See `replicas.World`."""
+        return self._receive(lambda: [(address, number)])[1]
+
+    def receive_any(self, addresses: Sequence[str]) -> tuple[int, Any]:
+        """See `replicas.World`."""
+        address, item = self._receive(lambda: [(a, self._reserved[a] + 1) for a in addresses])
+        self.reserve(address)
+        return addresses.index(address), item
+
+    def _receive(self, keys: Callable[[], list[tuple[str, int]]]) -> tuple[str, Any]:
+        """The first message that there is under a key, and its address."""
+        with self._changed:
+            came = lambda: [key for key in keys() if key in self._messages]  # noqa: E731
+            self._changed.wait_for(lambda: self._broken or came(), config().patience)
+            if not came():
+                if self._broken is None:
+                    addresses = ", ".join(address for address, _ in keys())
+                    self._break(f"after {config().patience} s, no message came for {addresses}")
+                assert self._broken is not None
+                raise self._broken
+            key = came()[0]
+            return key[0], self._messages.pop(key)
 
     def _meet(self, rank: int, what: str, item: Any, act: Act) -> Any:
         """This replica's part of what `act` makes of the items of all, by rank."""

@@ -35,6 +35,9 @@ class Processes:
     def __init__(self, of: job.Job) -> None:
         self.size = of.count
         self._job = of
+        messages = of.messages
+        self.send, self.reserve = messages.send, messages.reserve
+        self.receive, self.receive_any = messages.receive, messages.receive_any
         self._programs: Bounded[Hashable, tuple[Program, joint.JointProgram]] = Bounded(256)
 
     def launch(self, rank: int, trace: Trace, live: Sequence[int], dead: Sequence[int]) -> None:
@@ -65,6 +68,9 @@ class Gangs(Gang):
     def __init__(self, places: Sequence[torch.device], of: job.Job, local: int) -> None:
         each = len(places)
         super().__init__(places, each * of.count, each * of.rank, each * local)
+        messages = of.messages
+        self.send, self.reserve = messages.send, messages.reserve
+        self.receive, self.receive_any = messages.receive, messages.receive_any
         self._job = of
 
     def exchange(self, rank: int, tag: str, item: Any, among: Sequence[int] = ()) -> list[Any]:

@@ -37,6 +37,34 @@ class World(Protocol):
         """
         ...
 
+    def send(self, address: str, item: Any) -> None:
+        """Send what can be pickled to the one who receives what is sent to `address`.
+
+        Raises:
+            ReplicaError: he does not receive.
+        """
+        ...
+
+    def reserve(self, address: str) -> int:
+        """The number of the caller's next message from an address, for `receive`."""
+        ...
+
+    def receive(self, address: str, number: int) -> Any:
+        """A message.
+
+        Raises:
+            ReplicaError: it does not come.
+        """
+        ...
+
+    def receive_any(self, addresses: Sequence[str]) -> tuple[int, Any]:
+        """The next message from any of several addresses: from which, and the message.
+
+        Raises:
+            ReplicaError: none comes.
+        """
+        ...
+
     def explain(self, error: Exception) -> NoReturn:
         """Raise why reading what a launch computes failed with `error`."""
         ...

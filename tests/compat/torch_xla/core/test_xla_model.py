@@ -166,7 +166,7 @@ def test_collectives_of_one_replica():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda x: xm.send(x, 1), "no other replica"),
+        (lambda x: xm.send(x, 1), "no other replica to send to"),
         (lambda x: xm.recv(x, 1), "no other replica"),
         (lambda x: xm.all_to_all(x, 0, 0, 2), "split_count=2 needs 2 replicas"),
         (lambda x: xm.reduce_scatter("sum", x, 1.0, 0, 4), "pass shard_count=xr.world_size"),

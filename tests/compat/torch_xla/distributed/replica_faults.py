@@ -40,6 +40,8 @@ def steps(rank: int, count: int, fault: str) -> None:
                 kind = "max"
             elif fault == "rendezvous":
                 xm.rendezvous("alone")
+            elif fault == "receives":
+                xm.recv(torch.zeros(4, device=total.device), 5)
         total = total + xm.all_reduce(kind, x)[:4]
         xm.mark_step()
     assert total.tolist() == [5.0 * sum(range(count))] * 4

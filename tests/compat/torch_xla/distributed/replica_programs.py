@@ -69,6 +69,12 @@ def collectives(rank: int, count: int) -> None:
     assert xm.mesh_reduce("max", x.sum(), max).item() == max(r.sum() for r in rows)
     assert xm.rendezvous("here", str(rank).encode()) == [str(r).encode() for r in range(count)]
     assert xm.do_on_ordinals(lambda: "ran", ordinals=(1,)) == ("ran" if rank == 1 else None)
+    total: Any = xm.all_reduce("sum", x)  # waits, until somebody sends or receives
+    if rank == 0:
+        assert xm.send(total, 7) is total
+    elif rank == 1:
+        got = xm.recv(torch.empty_like(x), 7)
+        torch.testing.assert_close(got.cpu(), torch.stack(rows).sum(0))
 
 
 class Convnet(nn.Module):
@@ -260,9 +266,43 @@ def distributed(rank: int, count: int) -> None:
     dist.all_gather_object(objects, {"rank": rank, "more": "x" * rank})
     assert objects == [{"rank": r, "more": "x" * r} for r in range(count)]
     dist.barrier()
+    _point_to_point(rank, count, device)
     _replicated_by_ddp(rank, count, device)
     _compiled(rank, count, device)
     dist.destroy_process_group()
+
+
+def _point_to_point(rank: int, count: int, device: torch.device) -> None:
+    """Messages between two ranks: in a ring, in batches, from any, of each kind of tensor."""
+    import torch.distributed as dist
+
+    after, before = (rank + 1) % count, (rank - 1) % count
+    total = torch.full((3,), rank + 1.0).to(device)
+    dist.all_reduce(total)  # what the others need of it is launched before a wait
+    for one in (total, total.bfloat16(), torch.arange(4)):
+        x, got = one * rank, torch.empty_like(one)
+        coming = dist.irecv(got, src=before, tag=3)  # all wait for each other
+        dist.isend(x, dst=after, tag=3)
+        assert coming is not None
+        coming.wait()
+        torch.testing.assert_close(got.cpu(), (one * before).cpu())
+    ones, twos, back = (torch.full((2,), value).to(device) for value in (1.0, 2.0, 0.0))
+    ops = [dist.P2POp(dist.isend, each * (rank + 1), after) for each in (ones, twos)]
+    ops += [dist.P2POp(dist.irecv, each, before) for each in (ones, back)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert [ones.tolist(), back.tolist()] == [[before + 1.0] * 2, [2.0 * before + 2.0] * 2]
+    if rank:
+        dist.send(ones, dst=0, tag=rank and 9)
+    else:
+        senders = {dist.recv(back, tag=9) for _ in range(count - 1)}
+        assert senders == set(range(1, count))
+    objects: list[Any] = [{"rank": rank}, "two"] if rank == 0 else [None, None]
+    if rank == 0:
+        dist.send_object_list(objects, dst=1, device=torch.device("cpu"))
+    elif rank == 1:
+        dist.recv_object_list(objects, src=0, device=torch.device("cpu"))
+        assert objects == [{"rank": 0}, "two"]
 
 
 def _compiled(rank: int, count: int, device: torch.device) -> None:

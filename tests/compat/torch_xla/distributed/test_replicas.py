@@ -55,6 +55,10 @@ FAULTS = {
     "shape": (f"{DIFFERENT}.*float32\\[8\\]", f"{DIFFERENT}.*float32\\[8\\]"),
     "op": (f"{DIFFERENT}.*'?max", f"{DIFFERENT}.*'max'"),
     "rendezvous": ("replica 1 in rendezvous 'alone'", "rendezvous 'alone'"),
+    "receives": (
+        "no message came for channel 5",
+        "no message came for channel 5; of rank 0: it is",
+    ),
     "hangs": (r"replica 1 is at .*time\.sleep", r"rank 1, which .* is at .*replica_faults\.py"),
     "killed": ("", "process 1 terminated with signal SIGKILL"),
     "none": ("nothing was raised", "nothing was raised"),
@@ -64,8 +68,8 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("kind", "faults"),
     [
-        ("threads", ["raises", "ends", "shape", "op", "rendezvous", "hangs", "none"]),
-        ("fork", ["raises", "shape"]),
+        ("threads", ["raises", "ends", "shape", "op", "rendezvous", "receives", "hangs", "none"]),
+        ("fork", ["raises", "shape", "receives"]),
         pytest.param(
             "fork", ["ends", "op", "rendezvous", "hangs", "killed", "none"], marks=pytest.mark.slow
         ),

@@ -14,8 +14,6 @@ from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.recording import replicas
 from xla_dynamo.errors import NotAvailable
 
-from .._absent import Absent
-
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
 REDUCE_AND = "and"
@@ -233,10 +231,6 @@ def broadcast_master_param(model: torch.nn.Module) -> None:
     """Overwrite parameters and buffers by those of replica 0; ends with a barrier."""
     collective_broadcast([*model.parameters(), *model.buffers()])
     step_barrier.mark_step()
-
-
-send = Absent("xm.send has no other replica to send to", "xm.collective_permute sends to another")
-recv = Absent("xm.recv has no other replica to receive from", "use xm.collective_permute")
 
 
 def flat(groups: Any) -> tuple[list[int], int]:

@@ -34,8 +34,8 @@ def _exchange(tag: str, item: Any) -> list[Any]:
     return [item] if member is None else member.world.exchange(member.rank, tag, item)
 
 
-def _rank() -> int:
-    return replicas.rank()
+def _local_rank() -> int:
+    return replicas.local_rank()
 
 
 def xla_rendezvous(
@@ -70,4 +70,4 @@ def set_replication(device: devices.Named, replicas: Sequence[devices.Named] | N
     Accelerate, which calls this, then reads from LOCAL_RANK whether this process may print.
     """
     devices.set_default(device)
-    torch_patches.set_variable("LOCAL_RANK", str(_rank()))
+    torch_patches.set_variable("LOCAL_RANK", str(_local_rank()))

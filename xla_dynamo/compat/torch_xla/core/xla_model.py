@@ -25,6 +25,8 @@ from ._optimizer import all_reduce_bucketized_gradients as all_reduce_bucketized
 from ._optimizer import fetch_gradients as _fetch_gradients  # noqa: F401
 from ._optimizer import optimizer_step as optimizer_step
 from ._optimizer import reduce_gradients as reduce_gradients
+from ._point_to_point import recv as recv
+from ._point_to_point import send as send
 from ._rendezvous import *  # noqa: F403
 from ._reporting import *  # noqa: F403
 from ._transfer import ToXlaTensorArena as ToXlaTensorArena

@@ -16,7 +16,7 @@ from xla_dynamo.backend.graph.process_groups import mesh_of
 from xla_dynamo.compat.recording import replicas
 from xla_dynamo.errors import DeviceUnavailable, NotAvailable
 
-from ..core import _collectives, _rendezvous
+from ..core import _collectives, _point_to_point, _rendezvous
 
 Tensors = Sequence[torch.Tensor]
 _c10d: Any = c10d
@@ -45,6 +45,38 @@ def done(result: Any) -> Any:
     future: Future[Any] = Future()
     future.set_result(result)
     return _c10d._create_work_from_future(future)
+
+
+class Receiving(_c10d.Work):
+    """What is received when it is waited for: a replica may send before that."""
+
+    def __init__(self, receive: Callable[[], int]) -> None:
+        super().__init__()
+        self._receive: Callable[[], int] | None = receive
+        self._source = -1
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Receive.
+
+        Raises:
+            ReplicaError: nothing comes.
+        """
+        if self._receive is not None:
+            receive, self._receive = self._receive, None
+            self._source = receive()
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it was waited for."""
+        return self._receive is None
+
+    is_success = is_completed
+
+    def source_rank(self) -> int:
+        """The rank of the group that sent."""
+        return self._source
+
+    _source_rank = source_rank
 
 
 class ProcessGroupXla(_Group):
@@ -199,12 +231,39 @@ class ProcessGroupXla(_Group):
         """`barrier`."""
         self.barrier()
 
-    def _point_to_point(self, *arguments: Any) -> Any:
-        raise NotAvailable(
-            "send and recv are no programs that all replicas have: use xm.collective_permute."
-        )
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> Any:
+        """Send tensors to a rank of the group, which may receive them later."""
+        for tensor in tensors:
+            _point_to_point.send_to(self._address(self.rank(), to, tag), tensor)
+        return done(list(tensors))
 
-    send = recv = recv_anysource = _point_to_point
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Any:
+        """Overwrite tensors by those that a rank sends, when the result is waited for."""
+        address = self._address(source, self.rank(), tag)
+        numbered = [(_point_to_point.reserve(address), tensor) for tensor in tensors]
+
+        def receive() -> int:
+            for number, tensor in numbered:
+                _point_to_point.receive_from(address, number, tensor)
+            return source
+
+        return Receiving(receive)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
+        """The same from whichever rank sends first."""
+        others = [rank for rank in range(self.size()) if rank != self.rank()]
+        addresses = [self._address(rank, self.rank(), tag) for rank in others]
+
+        def receive() -> int:
+            which = _point_to_point.receive_from_any(addresses, tensors[0])
+            return others[which]
+
+        return Receiving(receive)
+
+    def _address(self, source: int, to: int, tag: int) -> str:
+        """Of messages between two ranks of the group."""
+        name = f"{self._ranks[source]} to {self._ranks[to]}"
+        return f"rank {name}, tag {tag}, group {'-'.join(map(str, self._ranks))}"
 
     def _reduction(self, options: Any) -> tuple[str, float]:
         """The kind of a reduction, and the scale of its result."""
