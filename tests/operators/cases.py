@@ -34,6 +34,7 @@ SAMPLES = {"forward": 3, "backward": 5}
 # The lazy door runs the same lowerings: fewer samples tell whether it reaches them.
 _LAZY_FORWARD, _LAZY = 6, 3
 _BUCKET = 2
+_TPU = 2
 
 
 @dataclass(frozen=True, order=True)
@@ -92,6 +93,8 @@ def recorded_samples(case: Case, door: str) -> int | None:
     whole = case.dtype == "float32" and case.direction == "forward"
     if door in ("bucket", "batch"):
         return _BUCKET
+    if door == "tpu":
+        return _TPU
     if door == "lazy":
         return _LAZY_FORWARD if whole else _LAZY
     return None if whole else SAMPLES[case.direction]

@@ -16,6 +16,8 @@ from tests.like_eager import lazy as lazy_device
 from tests.like_eager.compiled import door
 from xla_dynamo.backend.executable import padded_call
 
+from .tpu_door import tpu
+
 Function = Callable[[Any], Any]
 Door = Callable[[Function], Function]
 
@@ -64,10 +66,17 @@ bucketed = _padded()
 batch = _padded(dimensions=slice(1))  # the first dimension of each tensor only
 symbolic = _symbolic(traced)
 
-DOORS: dict[str, Door] = {"compile": compiled, "lazy": lazy, "bucket": bucketed, "batch": batch}
+DOORS: dict[str, Door] = {
+    "compile": compiled,
+    "lazy": lazy,
+    "bucket": bucketed,
+    "batch": batch,
+    "tpu": tpu,
+}
 # The same roads without XLA.
 TRACED: dict[Door, Door] = {
     compiled: traced,
+    tpu: traced,
     bucketed: symbolic,
     batch: _symbolic(traced, slice(1)),
 }

@@ -38,6 +38,7 @@ _DOORS = {
     "lazy": "lazy tensors",
     "bucket": "sizes of buckets",
     "batch": "a batch of buckets",
+    "tpu": "compiled for a TPU",
 }
 _WAYS = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
 
@@ -50,8 +51,10 @@ doors: `torch.compile(fullgraph=True, backend="xla")`, and tensors of the lazy d
 for float32 through two more, `options={"bucket": ...}` (docs/shapes.md), where what is behind the
 elements is nan: with every dimension of every tensor padded, called with the sizes 2, 3, P-1, P and
 P+1 around a bucket of P; and with the first dimension alone, the batch. There "declined" means that
-a dimension gets exact sizes, with a warning. This page is generated: `make operators` runs the
-sweep and rewrites it.
+a dimension gets exact sizes, with a warning. A last door is for TPUs, of which there was none:
+graphs are lowered as for a TPU v5e, libtpu compiles each program, and the CPU runs it, so that the
+numbers are those of the lowerings, in the CPU's arithmetic. This page is generated: `make
+operators` runs the sweep and rewrites it.
 
 | mark | meaning |
 |---|---|
@@ -64,6 +67,7 @@ sweep and rewrites it.
 | ✓ lazy: cpu | the doors differ: the first mark is of torch.compile, the second of lazy tensors |
 | bucket: exact | with sizes of buckets, a dimension goes back to exact sizes, with a warning |
 | batch: exact | the same where only the first dimensions are padded |
+| tpu: cpu | on a TPU the op, or the program, is declined, or runs on the CPU with a warning |
 
 Where one mark stands alone, it is of torch.compile, and of lazy tensors too where they were run
 (the counts say for which dtypes).

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch._dynamo import exc
+from torch.utils import _pytree as pytree
 
 import xla_dynamo
 from xla_dynamo.errors import UnsupportedOp
@@ -22,7 +23,7 @@ from xla_dynamo.errors import UnsupportedOp
 from . import accuracy, resized, values
 from .alternatives import UNDEFINED, check, invariant
 from .cases import Case, operators, samples
-from .doors import TRACED, Door, broken, bucketed, bucketed_for, traced
+from .doors import TRACED, Door, broken, bucketed, bucketed_for, compiled, traced
 from .lowered_by import Ways, watch
 from .randomness import assert_same_distribution
 from .values import Values
@@ -205,7 +206,26 @@ def _sized(run: Run, opened: Any, sample: Any, want: Values) -> None:
     try:
         compare(run, sample, got, want)
     except AssertionError as error:
-        run.fail("wrong", f"{describe(sample)}: {error}")
+        if not same_without_padding(run, sample, got):
+            run.fail("wrong", f"{describe(sample)}: {error}")
+
+
+def same_without_padding(run: Run, sample: Any, got: Values) -> bool:
+    """Whether `got` is to the bit what the program for these very sizes gives.
+
+    Its distance from eager is then that of XLA's arithmetic, which is for another door to judge.
+    """
+    (exact,) = run.run(compiled(values.caller(run.op)), [sample])
+    ours, theirs = (pytree.tree_leaves((v.results, v.gradients)) for v in (got, exact))
+    same = len(ours) == len(theirs) and all(map(_is_equal, ours, theirs))
+    run.rounded += same
+    return same
+
+
+def _is_equal(ours: Any, theirs: Any) -> bool:
+    if not isinstance(ours, torch.Tensor) or not isinstance(theirs, torch.Tensor):
+        return ours is theirs or bool(ours == theirs)
+    return ours.dtype == theirs.dtype and torch.allclose(ours, theirs, 0, 0, equal_nan=True)
 
 
 def compare(run: Run, sample: Any, got: Values, want: Values) -> None:

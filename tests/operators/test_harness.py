@@ -6,6 +6,7 @@ import itertools
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,14 +15,15 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils import _pytree as pytree
 
 from tests.like_eager.lazy import Laid
+from tests.operators import values
 from tests.operators.accuracy import is_rounding
 from tests.operators.alternatives import check
 from tests.operators.cases import Case, cases, samples, shard
-from tests.operators.doors import Function
+from tests.operators.doors import Function, bucketed, compiled
 from tests.operators.pool import Worker
 from tests.operators.randomness import assert_same_distribution
 from tests.operators.shard import Shard
-from tests.operators.sweep import Outcome, outcome_of
+from tests.operators.sweep import Outcome, Run, outcome_of, same_without_padding
 from tests.operators.together import right_together
 from xla_dynamo import UnsupportedOp
 
@@ -283,3 +285,13 @@ def test_shards_are_all_cases_once() -> None:
     assert sorted(itertools.chain(*parts)) == sorted(everything)
     with pytest.raises(ValueError, match=r"must lie in 1\.\.7"):
         shard(everything, "8/7")
+
+
+def test_padding_is_not_to_blame_for_what_exact_sizes_give_too() -> None:
+    run = Run(Case("sin", "float32", "forward"), bucketed, torch.sin)
+    (sample,) = samples(run.case, 1)
+    (got,) = run.run(compiled(values.caller(run.op)), [sample])
+    assert same_without_padding(run, sample, got)
+    assert run.rounded == 1
+    other = replace(got, results=pytree.tree_map(lambda x: x * (1 + 1e-6), got.results))
+    assert not same_without_padding(run, sample, other)

@@ -59,7 +59,7 @@ def _compiled(
 
     chosen = option_module.parse(options, mode)
     device = pjrt.device(chosen.platform or default_platform())
-    name, target = aot.capture_name(), target_of(chosen, device.platform)
+    name, target = aot.capture_name(), target_of(chosen, pjrt.platform(device))
     pipeline.run(Stage.DYNAMO, gm, Context(f"{name} dynamo", WayIn.COMPILE, target))
 
     def edit_joint(graph: GraphModule, forward_outputs: int | None) -> None:
