@@ -122,6 +122,27 @@ def test_precision_is_that_of_float32_products_alone(precision: str) -> None:
     assert len(products) == 2
 
 
+def test_integers_are_multiplied_by_floats_as_floats() -> None:
+    text = """module {
+      func.func public @main(%0: tensor<2x3xf32>) -> tensor<2x3xf32> {
+        %1 = stablehlo.iota dim = 0 : tensor<3x3xi64>
+        %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0]
+            : (tensor<2x3xf32>, tensor<3x3xi64>) -> tensor<2x3xf32> loc(#loc)
+        return %2 : tensor<2x3xf32>
+      }
+    }
+    #loc = loc(unknown)"""
+    graph = traced(lambda x: x.flip(0), X).graph
+    (flip,) = fx.calls(graph)
+    module = importer.import_graph(graph, {flip: "f"})
+    artifact = importer.to_stablehlo(module, linker.stablehlo_version())
+    linked = linker.link(artifact, {"f": (Body("f", text), Location("f"))}, HIGHEST, {})
+    (product,) = (t for t in linker.text(linked, locations=False).splitlines() if "dot_gen" in t)
+    assert "(tensor<2x3xf32>, tensor<3x3xf32>)" in product
+    expected = X @ torch.arange(3.0)[:, None].expand(3, 3)
+    assert run(linked, X)[0].tolist() == expected.tolist()
+
+
 def test_donated_arguments_are_marked() -> None:
     module = linked(lambda x, y: (x + y, x * y), X, X * 2, aliases={1: 0})
     (line,) = [t for t in linker.text(module, locations=False).splitlines() if "@main" in t]

@@ -77,6 +77,7 @@ def link(
         for operation in _walk(module.operation):
             _check(operation)
             if operation.name == "stablehlo.dot_general":
+                _convert_integers(operation)
                 _set_precision(operation, precision.products)
             elif operation.name == "stablehlo.convolution":
                 _set_precision(operation, precision.convolutions)
@@ -210,6 +211,25 @@ def _hide_start(window: Any) -> None:
         ip=ir.InsertionPoint(window),
     )
     window.operands[1] = barrier.result
+
+
+def _convert_integers(product: Any) -> None:
+    """Multiply floats by integers as floats, which XLA would make of them.
+
+    In JAX's decompositions of matrices an identity has the widest integers; libtpu, which has no 64
+    bits, ends the process where it meets one in such a product (0.0.42.1, TransposeFolding).
+    """
+    elements = [ir.ShapedType(operand.type).element_type for operand in product.operands]
+    for position, element in enumerate(elements):
+        other = elements[1 - position]
+        if isinstance(element, ir.IntegerType) and not isinstance(other, ir.IntegerType):
+            integers, place = product.operands[position], ir.InsertionPoint(product)
+            with product.location as location:
+                floats = ir.RankedTensorType.get(ir.ShapedType(integers.type).shape, other)
+                converted = ir.Operation.create(
+                    "stablehlo.convert", [floats], [integers], loc=location, ip=place
+                )
+            product.operands[position] = converted.result
 
 
 def _set_precision(operation: Any, precision: str) -> None:

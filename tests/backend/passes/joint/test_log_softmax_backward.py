@@ -128,3 +128,8 @@ def test_a_loss_along_another_dim_needs_it() -> None:
 
     module = traced(loss, logits(6, 5).detach(), torch.randint(5, (6,)))
     assert not recompute_log_softmax(module.graph, Context("", WayIn.COMPILE, Target("tpu")))
+
+
+def test_one_number_has_no_classes_on_any_platform() -> None:
+    graph = traced(partial(F.log_softmax, dim=0), torch.tensor(2.0)).graph
+    assert not recompute_log_softmax(graph, Context("", WayIn.COMPILE, Target("tpu")))

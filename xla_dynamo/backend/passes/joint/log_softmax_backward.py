@@ -113,7 +113,7 @@ def _sum_over_classes(call: Callable[..., Node], grad: Any, dim: int) -> Node:
 
 def _is_class_axis(dim: int, node: Node) -> bool:
     dims = node.meta["val"].dim()
-    return dim % dims == min(dims - 1, 1)
+    return dims > 0 and dim % dims == min(dims - 1, 1)
 
 
 def _shape(node: Node) -> torch.Size:
