@@ -19,6 +19,7 @@ PUBLISHED = [
     "compile backward float64",
     *(f"lazy forward {dtype}" for dtype in DTYPES),
     *(f"{door} {way} float32" for door in ("bucket", "batch") for way in ("forward", "backward")),
+    "tpu forward float32",
     "lazy backward float32",
     "lazy backward float64",
 ]
