@@ -87,20 +87,20 @@ def _launch_of(
     compiled: Callable[..., object], tensors: list[torch.Tensor]
 ) -> Callable[[], object]:
     """The executable's own call path, without Dynamo's guards and AOTAutograd's wrapper."""
-    from xla_dynamo.backend.executable import by_shape
+    from xla_dynamo.backend.executable import static_program
 
     made: list[Callable[[list[Any]], list[Any]]] = []
-    original = by_shape.compile_launch
+    original = static_program.compile_launch
 
-    def remember(graph: Graph, request: by_shape.Request) -> Callable[[list[Any]], list[Any]]:
+    def remember(graph: Graph, request: static_program.Request) -> Callable[[list[Any]], list[Any]]:
         made.append(original(graph, request))
         return made[-1]
 
-    by_shape.compile_launch = remember
+    static_program.compile_launch = remember
     try:
         compiled(*tensors)
     finally:
-        by_shape.compile_launch = original
+        static_program.compile_launch = original
     return lambda: made[0](list(tensors))
 
 

@@ -94,7 +94,7 @@ def lazy(x: Tensor) -> Iterator[Tensor]:
 BROKEN: dict[str, Callable[[Tensor], Iterator[Tensor]]] = {
     "xla_dynamo.backend.capture.aot._SIZE": compiled,
     "xla_dynamo.backend.capture.recapture_reason._describe": compiled,
-    "xla_dynamo.backend.executable.by_shape.first_location": compiled,
+    "xla_dynamo.backend.executable.size_changes.first_location": compiled,
     "xla_dynamo.backend.executable.compile.cache.key_of": compiled,
     "xla_dynamo.backend.executable.compile.first_location": compiled,
     "xla_dynamo.backend.executable.compile.pjrt.Executable.optimized_hlo": compiled,
@@ -102,7 +102,7 @@ BROKEN: dict[str, Callable[[Tensor], Iterator[Tensor]]] = {
     "xla_dynamo.compat.execution.dispatch.describe.where": lazy,
     "xla_dynamo.compat.execution.dispatch.user_location": lazy,
     "xla_dynamo.compat.execution.recompile_reason.op_at": lazy,
-    "xla_dynamo.compat.execution.recompile_reason._alike": lazy,
+    "xla_dynamo.compat.execution.recompile_warning._alike": lazy,
     "xla_dynamo.compat.recording.metrics.Watch.launched": lazy,
     "xla_dynamo.compat.values.describe.linecache": lazy,
 }

@@ -23,6 +23,8 @@ ELSEWHERE = {
     "executable/device_launch.py": "compat/device/test_torch_compile.py",
     "executable/launch.py": "test_inspection.py",
     "executable/request.py": "test_inspection.py",
+    "executable/size_changes.py": "test_shapes.py",
+    "executable/static_program.py": "test_fallback.py",
     "graph/torch_private.py": "test_architecture.py",
     "lowering/dtypes.py": "backend/runtime/test_transfers.py",
     "lowering/rules/_dims.py": "backend/lowering/rules/test_reductions.py",

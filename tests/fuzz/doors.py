@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.like_eager.compiled import door as compiled_by
 from tests.like_eager.lazy import forget_pending
-from xla_dynamo.backend.executable import padded_call
+from xla_dynamo.backend.executable import padded_layout
 
 from .program import Program, differentiable, weights
 
@@ -68,7 +68,7 @@ def compiled(backend: str, *, dynamic: bool) -> Door:
 
 def bucket(programs: Sequence[Program]) -> list[Seen]:
     """Sizes as symbols, with three elements behind each dimension, which spoil what reads them."""
-    padded_call.poison = True
+    padded_layout.poison = True
     options = {"bucket": _wider}
     return _run(programs, "cpu", compiled_by("xla", dynamic=True, options=options))
 

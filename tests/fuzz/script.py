@@ -12,8 +12,8 @@ _OPEN = {
     "compile": ("import xla_dynamo", 'torch.compile(program, backend="xla", dynamic=False)', "cpu"),
     "symbolic": ("import xla_dynamo", 'torch.compile(program, backend="xla", dynamic=True)', "cpu"),
     "bucket": (
-        "import xla_dynamo\nfrom xla_dynamo.backend.executable import padded_call\n\n"
-        "padded_call.poison = True",
+        "import xla_dynamo\nfrom xla_dynamo.backend.executable import padded_layout\n\n"
+        "padded_layout.poison = True",
         'torch.compile(program, backend="xla", dynamic=True, options={"bucket": lambda n: n + 3})',
         "cpu",
     ),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import xla_dynamo
 from tests.models import convnets, hugging_face
-from xla_dynamo.backend.executable import padded_call
+from xla_dynamo.backend.executable import padded_layout
 
 WORDS, CLASSES = 50, 5
 Sizes = tuple[int, ...]
@@ -23,7 +23,7 @@ Make = Callable[..., Sequence[Tensor]]
 
 @pytest.fixture(autouse=True)
 def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded_call, "poison", True)
+    monkeypatch.setattr(padded_layout, "poison", True)
 
 
 class Decoder(nn.Module):

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from tests.like_eager import lazy as lazy_device
 from tests.like_eager.compiled import door
-from xla_dynamo.backend.executable import padded_call
+from xla_dynamo.backend.executable import padded_layout
 
 from .tpu_door import tpu
 
@@ -51,7 +51,7 @@ def _wider(size: int) -> int:
 
 def _padded(bucket: Any = _wider, dimensions: slice = slice(None)) -> Door:
     def open_(function: Function) -> Function:
-        padded_call.poison = True  # also while gradients are computed, behind the door
+        padded_layout.poison = True  # also while gradients are computed, behind the door
         return _symbolic(door(fullgraph=True, options={"bucket": bucket}), dimensions)(function)
 
     return open_

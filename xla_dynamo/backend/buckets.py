@@ -5,7 +5,7 @@ A size between two buckets is padded to the larger one, so that one executable s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -60,8 +60,23 @@ class Buckets:
 
 
 def programs(buckets: Buckets, sizes: Iterable[Sequence[int]]) -> int:
-    """How many programs these combinations of sizes would have."""
-    return len({tuple(map(buckets.size, combination)) for combination in sizes})
+    """How many programs these combinations of sizes would have; 0 and 1 are not padded."""
+    return len({tuple([n if n < 2 else buckets.size(n) for n in each]) for each in sizes})
+
+
+def proposal(
+    sizes: Collection[Sequence[int]], how: str = "options={'bucket': ...} (or XLA_DYNAMO_BUCKET)"
+) -> str:
+    """What buckets would have made of the programs for these combinations of sizes.
+
+    how: what the user sets.
+    """
+    found = {choice: programs(Buckets(choice), sizes) for choice in (*NAMES, 64)}
+    numbers = ", ".join(f"{count} with {choice!r}" for choice, count in found.items())
+    return (
+        f"{how} pads sizes to a few, with the same results. Of these {len(sizes)} programs it "
+        f"would have made {numbers}. docs/shapes.md says what it guarantees"
+    )
 
 
 def parse(value: Any, name: str = "options['bucket']") -> Buckets | None:

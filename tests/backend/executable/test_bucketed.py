@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import xla_dynamo
-from xla_dynamo.backend.executable import padded_call
+from xla_dynamo.backend.executable import padded_layout
+from xla_dynamo.backend.executable.bucketed import Bucketed
 
 
 @pytest.fixture(autouse=True)
 def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded_call, "poison", True)
+    monkeypatch.setattr(padded_layout, "poison", True)
 
 
 def compiled(function: Callable[..., Any], bucket: Any = "powers_of_two", **options: Any) -> Any:
@@ -77,6 +78,21 @@ def test_sizes_that_recur_and_are_their_buckets_need_no_masks() -> None:
         torch.testing.assert_close(step(model, run, x), step(exact, exact, x))
         if programs is not None:
             assert len(xla_dynamo.compiles()) == programs, n
+
+
+def test_exact_sizes_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of an op that is refused; and no more are kept than max_executables allows."""
+    asked = []
+    run_ = Bucketed.run
+    monkeypatch.setattr(Bucketed, "run", lambda *given: asked.append(1) or run_(*given))
+    run = compiled(lambda x: x.median(0).values, max_executables=2)
+    with pytest.warns(xla_dynamo.BucketWarning):
+        run(batch(5, 3))
+    for n, lookups in ((5, 2), (5, 2), (6, 3), (5, 3), (6, 3), (7, 4), (6, 5), (6, 5), (7, 5)):
+        x = batch(n, 3)
+        torch.testing.assert_close(run(x), x.median(0).values)
+        assert len(asked) == lookups, n
+    assert len(xla_dynamo.compiles()) == 3
 
 
 def test_mark_dynamic_bounds_buckets() -> None:

@@ -8,7 +8,7 @@ import pytest
 import sympy
 import torch
 
-from xla_dynamo.backend.executable import padded_arrays, padded_call
+from xla_dynamo.backend.executable import padded_arrays, padded_layout
 from xla_dynamo.backend.executable.padded_arrays import PaddedLaunch
 from xla_dynamo.backend.passes.padding.layouts import plain, with_factors
 from xla_dynamo.backend.passes.padding.plan import PaddedGraph, Plan, Result
@@ -19,7 +19,7 @@ s, t = sympy.symbols("s0 s1", positive=True, integer=True)
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded_call, "poison", False)
+    monkeypatch.setattr(padded_layout, "poison", False)
 
 
 def launched(real: dict[Any, int], given: list[Any]) -> tuple[PaddedLaunch, Any, list[Any]]:
@@ -55,7 +55,7 @@ def test_arguments_are_padded_and_results_keep_their_padding() -> None:
     ]
     assert transfers.download(seen[3]).tolist() == [3, 6]
     assert list(launch.cuts) == [0], "the other has no padding"
-    assert torch.equal(padded_arrays.cut(results[0], launch.cuts[0]), x)
+    assert torch.equal(launch.cuts[0].host(results[0]), x)
 
 
 def test_what_has_the_size_of_the_bucket_is_left_as_it_is() -> None:
@@ -65,7 +65,8 @@ def test_what_has_the_size_of_the_bucket_is_left_as_it_is() -> None:
 
 
 def test_elements_between_padding_are_cut() -> None:
-    layout = padded_call.Layout((with_factors(s * t, [s, t]),), {s: 3, t: 2}, {s: 4, t: 4})
+    layout = padded_layout.Layout((with_factors(s * t, [s, t]),), {s: 3, t: 2}, {s: 4, t: 4})
     x = torch.arange(6.0)
-    array = transfers.upload(layout.pad(x), pjrt.device("cpu", 0))
-    assert torch.equal(padded_arrays.cut(array, layout), x)
+    device = pjrt.device("cpu", 0)
+    array = transfers.upload(layout.pad(x), device)
+    assert torch.equal(padded_arrays.Cut(layout, device, None).host(array), x)

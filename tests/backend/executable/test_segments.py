@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import xla_dynamo
-from xla_dynamo.backend.executable import by_shape
+from xla_dynamo.backend.executable import static_program
 from xla_dynamo.backend.executable.segments import as_declared
 from xla_dynamo.errors import CompileError
 
@@ -24,14 +24,14 @@ def test_what_needs_no_change_is_not_changed(value: object) -> None:
 
 
 def test_a_graph_that_does_not_compile_runs_in_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_launch = by_shape.compile_launch
+    compile_launch = static_program.compile_launch
 
-    def refuse_backward(graph: object, request: by_shape.Request) -> object:
+    def refuse_backward(graph: object, request: static_program.Request) -> object:
         if "backward" in request.name:
             raise CompileError("refused for the test")
         return compile_launch(graph, request)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(by_shape, "compile_launch", refuse_backward)
+    monkeypatch.setattr(static_program, "compile_launch", refuse_backward)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True).double()
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     layer(x).square().sum().backward()

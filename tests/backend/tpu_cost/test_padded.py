@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule
 
 from tests.models.test_sizes_that_change import Decoder
-from xla_dynamo.backend.executable import by_shape, output_plan
+from xla_dynamo.backend.executable import output_plan, static_program
 from xla_dynamo.backend.executable.compile import lower
 from xla_dynamo.backend.executable.request import Request
 from xla_dynamo.backend.graph import edit, fx
@@ -38,7 +38,7 @@ def _of_tpu(
         return lambda arguments: module(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(by_shape, "_or_eager", collect)
+        patch.setattr(static_program, "_or_eager", collect)
         patch.setattr(Request, "context", lambda self, _=None: context(self, "tpu"))
         torch.compiler.reset()
         options = {"matmul_precision": "medium", **options}

@@ -11,6 +11,7 @@ import torch_xla.core.xla_model as xm
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.backend.separate_memory import separate_memory as separate_memory
 from tests.like_eager.lazy import XLA, assert_lockstep, assert_same, to_device
 from xla_dynamo.backend.runtime import transfers
 from xla_dynamo.compat.recording import metrics
@@ -231,3 +232,25 @@ def test_views_of_arguments_of_any_size(name: str) -> None:
     for n in (6, 8):
         x = torch.arange(8.0 * n, device="xla:0").reshape(8, n)[3:7]
         assert torch.equal(compiled(x), views[name](x))
+
+
+@pytest.mark.usefixtures("separate_memory")
+def test_sizes_of_buckets_are_padded_on_the_device() -> None:
+    """Where it has memory of its own, nothing goes through the host from the second call on."""
+    module = network().eval()
+    ours = to_device(module)
+    compiled = torch.compile(ours, backend="xla", options={"bucket": [8]})
+    for _ in range(2):
+        x = torch.randn(5, 4, dtype=torch.float64)
+        given, expected = x.to(XLA).requires_grad_(), x.requires_grad_()
+        torch._dynamo.mark_dynamic(given, 0)
+        xm.mark_step()
+        before = copied()
+        result = compiled(given)
+        result.sum().backward()
+        xm.mark_step()
+        moved = copied() - before
+        module(expected).sum().backward()
+        assert_same(result, module(x), **EXACT)
+        assert_same(given.grad, expected.grad, **EXACT)
+    assert moved == 0

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 import xla_dynamo
 import xla_dynamo.compat
+from tests.backend.separate_memory import separate_memory as separate_memory
 from tests.compat.loops import counting
 from tests.like_eager.lazy import XLA
-from xla_dynamo.backend.executable import padded_call
+from xla_dynamo.backend.executable import padded_layout
 from xla_dynamo.backend.metrics import BucketWarning
 from xla_dynamo.compat.execution import size_templates
 
@@ -26,7 +27,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _buckets(fresh_devices: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(padded_call, "poison", True)
+    monkeypatch.setattr(padded_layout, "poison", True)
     size_templates._families.clear()  # other tests have programs of the same structure
     xla_dynamo.compat.set_option("bucket", "powers_of_two")
     yield
@@ -239,3 +240,33 @@ def test_without_the_option_each_size_has_its_program() -> None:
     xla_dynamo.compat.set_option("bucket", None)
     weight = torch.ones(2, 2, dtype=torch.float64)
     as_on_cpu(lambda on, n: data(on)[:n] @ weight.to(on), [3, 5, 4, 5, 3], 3)
+
+
+@pytest.mark.usefixtures("separate_memory")
+def test_arrays_of_a_device_with_memory_of_its_own_stay_there() -> None:
+    """Steps of new sizes go through the host once; the user reads what he reads."""
+    weight = torch.randn(3, 4, dtype=torch.float64)
+    moved_weight = weight.to(XLA)
+    for n in (9, 12, 10, 10):
+        x = torch.randn(n, 3, dtype=torch.float64)
+        uploaded = x.to(XLA)
+        xla_dynamo.reset_metrics()
+        product = uploaded @ moved_weight
+        xm.mark_step()
+        sums = product.cumsum(0)  # of a result that has padding
+        xm.mark_step()
+        copied = xla_dynamo.transfers()
+        torch.testing.assert_close(sums.cpu(), (x @ weight).cumsum(0))
+        torch.testing.assert_close(product.cpu(), x @ weight)
+    assert (copied.to_device, copied.to_host) == (0, 0)
+    assert xla_dynamo.transfers().to_host == 1, "the other result was cut for the second step"
+
+
+def test_steps_that_recur_and_need_no_padding_get_a_program_without_masks() -> None:
+    def rows(device: torch.device, n: int) -> Tensor:
+        return data(device)[:n].cumsum(0).softmax(0)
+
+    before = len(xla_dynamo.compiles())
+    for n, programs in ((5, 1), (7, 2), *[(8, 2)] * 8, (8, 3), (7, 3), (8, 3)):
+        torch.testing.assert_close(rows(XLA, n).cpu(), rows(CPU, n), rtol=1e-12, atol=1e-13)
+        assert len(xla_dynamo.compiles()) - before == programs, n

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import sympy
@@ -24,6 +25,7 @@ from xla_dynamo.backend.passes.padding.sizes import Refused, evaluated, symbols_
 from xla_dynamo.backend.passes.static.specialize import Symbols
 from xla_dynamo.bounded import Bounded
 
+from .device_padding import DevicePadding
 from .padded_call import PaddedCall, Saved
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -49,8 +51,9 @@ class Bucketed:
         visible: int,
         capacity: int,
         make_call: Callable[..., Any] = PaddedCall,
+        there: DevicePadding | None = None,
     ) -> None:
-        self._agreement, self._make_call = agreement, make_call
+        self._agreement, self._make_call, self._there = agreement, make_call, there
         self._buckets = buckets
         for symbol, at in _sources(graph, symbols).items():  # forward's come before backward's
             agreement.names.setdefault(symbol, names[at])
@@ -60,10 +63,10 @@ class Bucketed:
         self._padded_symbols = _symbols_of_sizes(graph) & self._sources.keys()
         self._arguments = [node.name for node in fx.placeholders(graph)]
         self._programs: Bounded[Any, tuple[Run, PaddedGraph]] = Bounded(capacity)
-        # By the sizes of calls, for as many symbols with exact sizes as there were.
+        # By the sizes of calls, for what the graphs agreed on then.
         self._calls: Bounded[tuple[int, ...], Any] = Bounded(_CALLS)
+        self._agreed = 0, 0
         self._unpadded: set[tuple[int, ...]] = set()  # keys that recur and need no padding
-        self._exact = len(agreement.exact)
         if agreement.pairs is None:
             agreement.pairs = pairs_of(graph, list(self._sources), visible)
         for pair in agreement.pairs:
@@ -71,16 +74,28 @@ class Bucketed:
                 self._padded_symbols |= self._sources.keys() & set(pair)
 
     def known(self, key: tuple[int, ...]) -> Any | None:
-        """What `run` gave for this key."""
-        if self._exact != len(self._agreement.exact):
-            self._exact = len(self._agreement.exact)
-            self._calls.clear()
+        """What `run` or `keep` has for this key."""
+        agreed = len(self._agreement.exact), len(self._agreement.saved)
+        if self._agreed != agreed:
+            self._agreed = agreed
+            self.forget_calls()
         return self._calls.get(key)
 
     def keep(self, key: tuple[int, ...], run: Any) -> None:
-        """Have `known` give what the caller made for sizes that recur and need no padding."""
-        if key in self._unpadded:
-            self._calls[key] = run
+        """Have `known` give what the caller made for sizes that are not padded."""
+        self._calls[key] = run
+
+    def forget_calls(self) -> None:
+        """Look all calls up anew: programs make room, which calls would keep."""
+        self._calls.clear()
+
+    def why_exact(self, key: tuple[int, ...]) -> str | None:
+        """Why sizes that recur have a program without masks; None for others."""
+        if key not in self._unpadded:
+            return None
+        real = self._real(key)
+        sizes = [f"{self._names_of(s)}: {n}" for s, n in real.items() if s in self._padded_symbols]
+        return f"{', '.join(sizes)}, which came {_RECURRING} times: no masks"
 
     def saved(self, key: tuple[int, ...]) -> Saved | None:
         """What undoes the padding of what forward saved; None if it saved nothing so."""
@@ -91,7 +106,7 @@ class Bucketed:
 
     def _saved(self, real: Mapping[Any, int], wanted: Mapping[Any, int]) -> Saved:
         same = frozenset(self._alike(real).items())
-        return Saved(self._agreement, self._saved_names(), real, wanted, same)
+        return Saved(self._agreement, self._saved_names(), real, wanted, same, self._there)
 
     def _alike(self, real: Mapping[Any, int]) -> dict[Any, Any]:
         """The same in forward and backward."""
@@ -125,8 +140,8 @@ class Bucketed:
                 return None  # sizes that get smaller when others grow
             saved = self._saved(real, wanted)
             call = self._make_call(run, graph, real, self._visible, saved)
-            if self._make_call is PaddedCall and all(real[s] == n for s, n in wanted.items()):
-                call = _Recurring(call, functools.partial(self._needs_no_padding, key))
+            if all(real[s] == n for s, n in wanted.items()):
+                call = Recurring(call, functools.partial(self._needs_no_padding, key))
             self._calls[key] = call
             return call
 
@@ -166,8 +181,13 @@ class Bucketed:
             tuple(sorted(map(str, plan.alike.items()))),
         )
         found = self._programs.get(key)
-        if found is None:
-            found = self._programs[key] = compile_for(plan, self._reason(plan, real))
+        if found is not None:
+            self._programs.move_to_end(key)
+        else:
+            found = compile_for(plan, self._reason(plan, real))
+            if len(self._programs) == self._programs.capacity:
+                self.forget_calls()
+            self._programs[key] = found
             way = frozenset(plan.exact.items()), frozenset(same.items())
             for name, result in list(zip(self._results, found[1].results, strict=False))[
                 self._visible :
@@ -203,8 +223,10 @@ class Bucketed:
         )
 
 
-class _Recurring:
-    """A call that says so when it has come several times."""
+class Recurring:
+    """A call without padding that says so when it has come several times."""
+
+    cuts: Mapping[int, Any] = MappingProxyType({})  # nothing has padding
 
     def __init__(self, call: Run, recurs: Callable[[], None]) -> None:
         self._call, self._recurs, self._left = call, recurs, _RECURRING

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from xla_dynamo.backend import metrics, pipeline
-from xla_dynamo.backend.buckets import NAMES, Buckets, programs
+from xla_dynamo.backend import pipeline
 from xla_dynamo.backend.capture.aot import GraphInfo
 from xla_dynamo.backend.graph import fx, rng_keys
 from xla_dynamo.backend.lowering import unsupported
@@ -25,19 +24,19 @@ from xla_dynamo.backend.lowering.unsupported import is_data_dependent
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Stage, WayIn
 from xla_dynamo.backend.passes.padding.plan import PaddedGraph, Plan
-from xla_dynamo.backend.passes.padding.sizes import Refused
 from xla_dynamo.backend.passes.static.specialize import Symbols, find_symbols
-from xla_dynamo.backend.runtime import on_device
-from xla_dynamo.bookkeeping import optional
+from xla_dynamo.backend.runtime import on_device, transfers
+from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
-from xla_dynamo.errors import CompileError, UnsupportedOp
+from xla_dynamo.errors import UnsupportedOp
 
-from . import partition, segments
+from . import partition, segments, size_changes, static_program
 from .bucketed import Bucketed
-from .launch import compile_launch
+from .device_padding import DevicePadding
+from .launch import compile_launch, device_of
 from .padded_call import Saved
-from .request import Request, warn_of_eager
+from .request import Request
 
 Run = Callable[[list[Any]], Sequence[Any]]
 
@@ -90,24 +89,11 @@ def _split_at_dynamic_shapes(
     unsupported.report(dynamic, request.options)
 
     def compile_segment(segment: partition.Segment) -> Run:
-        part = _part(request, graph, segment, len(segment.outputs))
+        part = static_program.part_of(request, graph, segment, len(segment.outputs))
         return _Program(segment.graph, module, part, [node.name for node in segment.inputs])
 
     steps = partition.split(graph, dynamic)
     return segments.build(graph, steps, compile_segment, module, convert=on_device.host_of)
-
-
-def _part(request: Request, graph: Graph, segment: partition.Segment, visible: int) -> Request:
-    """How a segment of `graph` is compiled."""
-    given = fx.placeholders(graph)
-    known = {node for position, node in enumerate(given) if position in request.resident}
-    return replace(
-        request,
-        name=f"{request.name} part {segment.index}",
-        resident=frozenset(i for i, node in enumerate(segment.inputs) if node in known),
-        visible=visible,
-        updates={},
-    )
 
 
 class _Program:
@@ -134,37 +120,55 @@ class _Program:
         self._lock = threading.Lock()
         self._bucketed = self._bucketed_or_none()
 
+    def _names(self) -> list[str]:
+        """What has the sizes of a key, as the user calls it."""
+        names = self._argument_names
+        return [
+            names[i] if dimension is None else f"{names[i]} dimension {dimension}"
+            for i, dimension in self._symbols.sources
+        ]
+
     def _bucketed_or_none(self) -> Bucketed | None:
         request = self._request
         if request.options.bucket is None or not self._symbols.sources:
             return None
-        names = [
-            name if dimension is None else f"{name} dimension {dimension}"
-            for position, dimension in self._symbols.sources
-            for name in (self._argument_names[position],)
-        ]
         return Bucketed(
             self._graph,
             self._symbols,
-            names,
+            self._names(),
             request.options.bucket,
             request.capture,
             request.results,
             request.visible,
             request.options.max_executables,
+            there=self._device_padding(),
         )
+
+    def _device_padding(self) -> DevicePadding | None:
+        """What pads on a device with memory of its own."""
+        device, home = device_of(self._graph, self._request.options)
+        if isinstance(device, Partitions) or not transfers.is_apart(device):
+            return None
+        name = f"{self._request.name} padding"
+        known = {"resident": frozenset(), "visible": 0, "results": (), "updates": {}}
+
+        def compile(graph: Graph, reason: str) -> Run:
+            request = replace(self._request, name=name, reason=reason, **known)
+            pipeline.run(Stage.STATIC, graph, request.context())
+            return compile_launch(graph, request)
+
+        return DevicePadding(compile, home)
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         symbols = self._symbols
-        if symbols.sources:
-            key = symbols.key(arguments)
-            bucketed = self._bucketed
-            run = bucketed.known(key) if bucketed is not None else self._table.get(key)
-            run = run or self._compile(key, arguments)
-            with contextlib.suppress(KeyError):  # another thread may have evicted it
-                self._table.move_to_end(key)
+        key = symbols.key(arguments) if symbols.sources else ()
+        if self._bucketed is not None:
+            run = self._bucketed.known(key) or self._compile(key, arguments)
         else:
-            run = self._table.get(()) or self._compile((), arguments)
+            run = self._table.get(key) or self._compile(key, arguments)
+            if key:
+                with contextlib.suppress(KeyError):  # another thread may have evicted it
+                    self._table.move_to_end(key)
         if not symbols.runtime_ints:
             return run(arguments)
         passed = [(index, arguments[position]) for index, position in self._passed.items()]
@@ -199,13 +203,19 @@ class _Program:
 
     def _exact(self, key: tuple[int, ...], arguments: Sequence[Any]) -> Run:
         """The program for exactly these sizes."""
-        if key not in self._table:
-            self._table[key] = self._compile_exact(key, arguments)
-        return self._table[key]
+        if key in self._table:
+            self._table.move_to_end(key)
+            return self._table[key]
+        run = self._compile_exact(key, arguments)
+        if self._bucketed is not None and len(self._table) == self._table.capacity:
+            self._bucketed.forget_calls()
+        self._table[key] = run
+        return run
 
     def _compile_padded(self, plan: Plan, reason: str) -> tuple[Run, PaddedGraph]:
         request = replace(self._request, reason=reason, updates={})
-        run, padded = _compile_for(fx.copy(self._graph), self._module, request, padding=plan)
+        graph = fx.copy(self._graph)
+        run, padded = static_program.compile_for(graph, self._module, request, padding=plan)
         assert padded is not None
         self._count(reason)
         return run, padded
@@ -215,14 +225,22 @@ class _Program:
         is_dynamic = self._symbols.sources or self._symbols.runtime_ints
         graph = fx.copy(self._graph)
         given = arguments if is_dynamic else None
-        run, _ = _compile_for(graph, self._module, request, arguments=given)
+        run, _ = static_program.compile_for(graph, self._module, request, arguments=given)
         self._count(request.reason)
         return run
+
+    def _reason(self, key: tuple[int, ...]) -> str:
+        why = None if self._bucketed is None else self._bucketed.why_exact(key)
+        if why is not None:
+            return why
+        if not self._table:
+            return self._request.reason
+        return size_changes.reason(self._names(), key, self._table)
 
     def _count(self, reason: str) -> None:
         self._compiled += 1
         if self._compiled >= config().recompile_warning:
-            self._warn(reason)
+            size_changes.warn(self._graph, self._request, self._compiled, reason, [*self._table])
 
     def _refuse_ragged(self, arguments: Sequence[Any]) -> None:
         """Raise for a size that is no number: that of a nested tensor, which Dynamo passes."""
@@ -241,109 +259,3 @@ class _Program:
                     reason=reason,
                     remedy=remedy,
                 )
-
-    @optional("not known")
-    def _reason(self, key: tuple[int, ...]) -> str:
-        """Which argument and dimension differ from the most similar key."""
-        if not self._table:
-            return self._request.reason
-
-        def distance(old: tuple[int, ...]) -> int:
-            return sum(a != b for a, b in zip(old, key, strict=True))
-
-        nearest = min(self._table, key=distance)
-        changes = []
-        sources = self._symbols.sources
-        for (position, dimension), old, new in zip(sources, nearest, key, strict=True):
-            if old != new:
-                name = self._argument_names[position]
-                where = f"{name} dimension {dimension}" if dimension is not None else name
-                changes.append(f"{where} changed from {old} to {new}")
-        return ", ".join(changes) or "the executable had been evicted"
-
-    @optional(None)
-    def _warn(self, reason: str) -> None:
-        metrics.warn_once(
-            ("recompile", self._request.capture),
-            f"{self._request.name} (first op at {first_location(self._graph)}) was compiled "
-            f"{self._compiled} times. Last: {reason}. XLA needs one executable per shape: "
-            f"{self._proposal()}, or drop the last short batch (drop_last=True).",
-            metrics.RecompileWarning,
-        )
-
-    def _proposal(self) -> str:
-        """What to do about so many sizes, with numbers."""
-        if self._request.options.bucket is not None:
-            return "choose larger buckets, docs/shapes.md says how"
-        keys = list(self._table)
-        found = {choice: programs(Buckets(choice), keys) for choice in (*NAMES, 64)}
-        numbers = ", ".join(f"{count} with {choice!r}" for choice, count in found.items())
-        return (
-            f"options={{'bucket': ...}} (or XLA_DYNAMO_BUCKET) pads sizes to a few, with the same "
-            f"results. Of these {len(keys)} programs it would have made {numbers}. docs/shapes.md "
-            "says what it guarantees. Otherwise pad that argument yourself"
-        )
-
-
-def _compile_for(
-    graph: Graph, module: GraphModule, request: Request, **sizes: Any
-) -> tuple[Run, PaddedGraph | None]:
-    """Compile a graph for `sizes`, a context's arguments or padding.
-
-    Raises:
-        Refused: what is padded has no padded form, or would run on the CPU.
-    """
-    context = replace(request.context(), **sizes)
-    pipeline.run(Stage.STATIC, graph, context)
-    padded = context.lifted.padded
-    if padded is not None:
-        for node in context.lifted.unsupported:
-            if node.meta.get("padded"):
-                raise Refused.at(node, "it runs on the CPU", node.meta["padded"])
-    return _compile_static(graph, module, request, context.lifted.unsupported), padded
-
-
-def _compile_static(
-    graph: Graph, module: GraphModule, request: Request, refused: dict[Node, Any]
-) -> Run:
-    """Compile a static graph, split at what cannot be lowered."""
-    if not refused:
-        return _or_eager(graph, request)
-    unsupported.report(refused, request.options)
-    visible = set(fx.results(graph)[: request.visible])
-
-    def compile_segment(segment: partition.Segment) -> Run:
-        is_visible = not visible.isdisjoint(segment.outputs)
-        part = _part(request, graph, segment, len(segment.outputs) if is_visible else 0)
-        return _or_eager(segment.graph, part)
-
-    copy = torch.clone if request.no_output_aliasing else torch.Tensor.detach
-    return segments.build(
-        graph,
-        partition.split(graph, refused),
-        compile_segment,
-        module,
-        convert=on_device.host_of,
-        copy_duplicate=copy,
-    )
-
-
-def _or_eager(graph: Graph, request: Request) -> Run:
-    """The launch of `graph`; if a compiler refuses it, eager PyTorch, and a warning."""
-    original = fx.copy(graph)  # compiling edits it
-    try:
-        return compile_launch(graph, request)
-    except (CompileError, UnsupportedOp) as error:
-        if request.options.fallback == "error":
-            raise UnsupportedOp(f"{request.name} cannot be compiled: {error}") from error
-        warn_of_eager(request, error)
-
-    eager = GraphModule({}, original)
-    declared = [node.meta.get("val") for node in fx.placeholders(original)]
-
-    def run(arguments: list[Any]) -> Sequence[Any]:
-        metrics.count("fallback.graph")
-        on_host = map(on_device.host_of, arguments)
-        return eager(*map(segments.as_declared, on_host, declared))
-
-    return run

@@ -14,6 +14,7 @@ from torch.fx import Graph, Node
 
 from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
@@ -30,15 +31,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         CompileError, UnsupportedOp, DeviceUnavailable.
     """
     placeholders = fx.placeholders(graph)
-    nodes = (*placeholders, *(r for r in fx.results(graph) if isinstance(r, Node)))
-    home = resident.device_of(node.meta.get("val") for node in nodes)
-    if home is None:
-        platform = request.options.platform or default_platform()
-        device = pjrt.device(platform, gpu_order.ordinal(platform, _devices(nodes)))
-        strided = request.visible
-    else:
-        device = resident.RESIDENCIES[home.type].device(home)
-        strided = 0  # such tensors have no strides of their own
+    device, home = device_of(graph, request.options)
+    strided = request.visible if home is None else 0  # such tensors have no strides of their own
     planned = output_plan.plan(graph, strided, request.visible, request.no_output_aliasing)
     edit.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
@@ -91,6 +85,17 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             addresses = in_place.Addresses(stores, used, device)
             return _launch(planned, _storing(executable, slots, device, stores, addresses))
     return _launch(planned, _on_tensors(make(), slots, device, homes))
+
+
+def device_of(graph: Graph, options: Options) -> tuple[Any, torch.device | None]:
+    """Where a graph runs, and the device of its tensors, if they are arrays there."""
+    results = [r for r in fx.results(graph) if isinstance(r, Node)]
+    nodes = (*fx.placeholders(graph), *results)
+    home = resident.device_of(node.meta.get("val") for node in nodes)
+    if home is not None:
+        return resident.RESIDENCIES[home.type].device(home), home
+    platform = options.platform or default_platform()
+    return pjrt.device(platform, gpu_order.ordinal(platform, _devices(nodes))), None
 
 
 def _storing(

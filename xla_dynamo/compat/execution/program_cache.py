@@ -38,7 +38,6 @@ else:
     device_launch = lazily("xla_dynamo.backend.executable.device_launch", globals())
     joint = lazily("xla_dynamo.backend.executable.joint", globals())
     known = lazily("xla_dynamo.backend.executable.known", globals())
-    padded_arrays = lazily("xla_dynamo.backend.executable.padded_arrays", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
     recompile_reason = lazily(f"{__package__}.recompile_reason", globals())
     size_templates = lazily(f"{__package__}.size_templates", globals())
@@ -71,7 +70,7 @@ class Program:
     seeds: which of the trace's random ops it runs.
     results: which of the trace's values it computes.
     watch: which of the results tells that it has ended: a small one.
-    cuts: by position, what makes the results that have padding without it, on the host.
+    cuts: by position, how the results that have padding are made without it.
     constants: more numbers, after those of the trace.
     """
 
@@ -81,7 +80,7 @@ class Program:
     seeds: tuple[int, ...]
     results: tuple[int, ...]
     watch: int = 0
-    cuts: Mapping[int, Callable[[Array], torch.Tensor]] | None = None
+    cuts: Mapping[int, padded_arrays.Cut] | None = None
     constants: tuple[int, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -118,18 +117,19 @@ def compile_trace(
     without: ops that are not run: no result depends on them.
     """
     with shape_inference.lock, interrupts.deferred(once=True):  # threads share fakes
-        key = None
+        key = why = None
         if not (without or isinstance(device, tuple) or device is spmd.where()):
             options = recompile_reason.compile_options()
             if options.bucket is not None:
                 padded = size_templates.program_of(trace, live, dead, device, options)
-                if padded is not None:
+                if isinstance(padded, size_templates.Padded):
                     return _of_template(trace, live, padded)
+                why = padded
             key = known_programs.key_of(trace, live, dead, options, device)
         found = None if key is None else _known(trace, key, (live, dead), device)
         if found is not None:
             return found
-        program, run = _compiled(trace, live, dead, device, without)
+        program, run = _compiled(trace, live, dead, device, without, why)
         if key is not None and isinstance(run, Launch):
             known.remember(key, run.executable, program.as_json())
         return program, run
@@ -141,8 +141,12 @@ def _compiled(
     dead: Sequence[int],
     device: pjrt.Where,
     without: Collection[State],
+    why: str | None = None,
 ) -> tuple[Program, Run]:
-    """The program, by the structure of its graph."""
+    """The program, by the structure of its graph.
+
+    why: it is compiled, if not for what is new in the trace.
+    """
     builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
     inputs, vectors, seeds = builder.close(live)
     given = set(dead)
@@ -160,7 +164,7 @@ def _compiled(
         metrics.count("CachedCompile")
     else:
         error_origin.number(builder.graph.nodes)
-        request = recompile_reason.request(trace, (live, dead))
+        request = recompile_reason.request(trace, (live, dead), why)
         with metrics.timed(metrics.of_trace("CompileTime")), functionalization.outermost():
             compile = functools.partial(
                 device_launch.compile_arrays,
@@ -184,11 +188,10 @@ def _of_template(
 ) -> tuple[Program, Run]:
     """The program of a trace that is run by one for larger sizes."""
     form, run = padded.form, padded.run
-    cuts = {i: functools.partial(padded_arrays.cut, layout=of) for i, of in run.cuts.items()}
     numbers = padded.window.scalars
     scalars = tuple([(of, tuple([numbers[i] for i in listed])) for of, listed in form.scalars])
     taken = weakref.ref(run), form.inputs, scalars, form.seeds
-    program = Program(*taken, tuple(live), form.watch, cuts or None, padded.window.constants)
+    program = Program(*taken, tuple(live), form.watch, run.cuts or None, padded.window.constants)
     if padded.executable is None:
         metrics.count("CachedCompile")
     else:

@@ -8,69 +8,43 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from xla_dynamo.backend import metrics, options
+from xla_dynamo.backend import options
 from xla_dynamo.backend.executable.request import Request
 from xla_dynamo.backend.passes.contract import WayIn
 from xla_dynamo.bookkeeping import optional
-from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics as lazy_metrics
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values.describe import op_at, op_name, producers, show, where
-from xla_dynamo.compat.values.source_location import Location
 from xla_dynamo.compat.values.trie import Number, State, refs_in
 from xla_dynamo.compat.values.values import Ref
-from xla_dynamo.config import config
 
-from . import settings, spmd
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How a trace differs from those before it.
-
-    kind: a key of `_ADVICE`; or "first" if there was none like it, or "chosen" for an integer that
-        is an input from now on.
-    """
-
-    kind: str
-    text: str
-
+from . import recompile_warning, settings, spmd
+from .recompile_warning import Difference
 
 # Which results of a trace are alive at its barrier, and which inputs are given up.
 Survivors = tuple[Sequence[int], Collection[int]]
 
-_ADVICE = {
-    "shape": "Give it one size, or few: drop_last=True for the loader, or pad to fixed sizes.",
-    "argument": "Keep that argument fixed, or pass it as a tensor (indices, masks and numbers that "
-    "are tensors may change freely).",
-    "op": "Issue the same ops in every step: torch.where instead of an if on values.",
-    "barrier": "Put the barrier at the same place in every step, and read values (.item(), print) "
-    "only every so many steps.",
-    "sharding": "Mark tensors before the first step, and in the same way in each.",
-    "options": "Set options once, before the first step.",
-    "live": "Keep and drop the same tensors in every step: detach() and del what a log collects.",
-}
-
 _UNKNOWN = Difference("first", "not known")
 
 _numbers = itertools.count(1)
-# How often traces that begin with the same op at the same line were compiled.
-_alike: Bounded[tuple[Any, Location | None], int] = Bounded(4096)
 
 
-def request(trace: Trace, survivors: Survivors) -> Request:
-    """Name and reason of the program of the pending trace, for reports."""
+def request(trace: Trace, survivors: Survivors, why: str | None = None) -> Request:
+    """Name and reason of the program of the pending trace, for reports.
+
+    why: the reason, if it is not that the trace is new.
+    """
+    if why is not None:
+        return request_for(trace, why)
     difference = differs(trace, survivors)
-    _warn_if_many(trace, difference)
-    name = f"{trace.device} trace {next(_numbers)}"
-    return Request(name, difference.text, frozenset(), 0, compile_options(), WayIn.LAZY)
+    recompile_warning.warn_if_many(trace, difference, compile_options())
+    return request_for(trace, difference.text)
 
 
 def request_for(trace: Trace, text: str) -> Request:
-    """Name and reason of a program for larger sizes than those of the pending trace."""
+    """Name and reason of a program for sizes of the pending trace, or larger ones."""
     name = f"{trace.device} trace {next(_numbers)}"
     return Request(name, text, frozenset(), 0, compile_options(), WayIn.LAZY)
 
@@ -207,6 +181,8 @@ def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) 
         return len({*known[0]} ^ {*live}) + len({*known[1]} ^ {*dead})
 
     old_live, old_dead, *_ = min(reversed(list(trace.state.programs)), key=distance)
+    if spmd.where() is None and (old_live, old_dead) == survivors:
+        return Difference("first", "its program had made room for others")
     text = "the set of live tensors differs"
     if changed := sorted({*old_live} ^ {*live}):
         i = changed[0]
@@ -221,20 +197,3 @@ def _other_survivors(trace: Trace, path: Sequence[State], survivors: Survivors) 
     elif spmd.where() is not None:
         return Difference("sharding", "an input is split over the devices in another way")
     return Difference("live", text)
-
-
-@optional(None)
-def _warn_if_many(trace: Trace, difference: Difference) -> None:
-    """Say once, for traces that begin alike, that they keep being compiled."""
-    first = trace.state.path()[0]
-    key = (first.op.func, first.location)
-    _alike[key] = count = _alike.get(key, 0) + 1
-    if count < config().recompile_warning or difference.kind not in _ADVICE:
-        return
-    metrics.warn_once(
-        ("trace", key),
-        f"{count} programs were compiled for traces that begin with {op_at(first)}. The last one "
-        f"because: {difference.text}. {_ADVICE[difference.kind]} xla_dynamo.compiles() lists them "
-        "all; docs/recompilation.md explains.",
-        metrics.RecompileWarning,
-    )

@@ -9,21 +9,23 @@ sought, with that trace among those seen, and the trace compiled for its own siz
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.fx import Graph
 
 from xla_dynamo.backend import metrics as backend_metrics
 from xla_dynamo.backend.executable import device_launch
-from xla_dynamo.backend.executable.bucketed import Bucketed
+from xla_dynamo.backend.executable.bucketed import Bucketed, Recurring
+from xla_dynamo.backend.executable.device_padding import DevicePadding
 from xla_dynamo.backend.executable.padded_arrays import PaddedLaunch
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.padding.plan import Agreement, PaddedGraph, Plan
 from xla_dynamo.backend.passes.static.specialize import find_symbols
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording import metrics
 from xla_dynamo.compat.recording.trace import Trace
@@ -47,7 +49,7 @@ class Padded:
 
     form: SymbolicTrace
     window: Window
-    run: PaddedLaunch
+    run: PaddedLaunch | Recurring
     executable: pjrt.Executable | None
 
 
@@ -64,8 +66,10 @@ class _Template:
         donated: Sequence[int],
         names: Sequence[str],
         options: Options,
+        there: DevicePadding | None,
     ) -> None:
         assert options.bucket is not None
+        self._there = there
         self.form, self._device, self._donated = form, device, donated
         self._symbols = find_symbols(form.graph)
         self._integers_at = len(fx.placeholders(form.graph)) - len(form.more)
@@ -73,17 +77,23 @@ class _Template:
             "an integer" if d is None else f"{names[form.inputs[i]]} dimension {d}"
             for i, d in self._symbols.sources
         ]
-        of_graph = form.graph, self._symbols, labels, options.bucket, Agreement()
+        self._agreement = Agreement()
+        of_graph = form.graph, self._symbols, labels, options.bucket, self._agreement
         self._programs = Bucketed(*of_graph, (), 0, options.max_executables, self._launch)
         self._compiled: pjrt.Executable | None = None
 
-    def run(self, trace: Trace, window: Window) -> Padded | None:
-        """What runs a window of this form; None if none of its sizes is padded."""
+    def run(self, trace: Trace, window: Window) -> Padded | str | None:
+        """What runs a window of this form, or why, or None, if none of its sizes is padded."""
         self._compiled = None
         key = tuple([self._value(trace, window, i, d) for i, d in self._symbols.sources])
+        exact = len(self._agreement.exact)
         found = self._programs.known(key)
         found = found or self._programs.run(key, functools.partial(self._compile, trace))
-        return None if found is None else Padded(self.form, window, found, self._compiled)
+        if len(self._agreement.exact) > exact:
+            metrics.count("BucketExact", len(self._agreement.exact) - exact)
+        if found is not None:
+            return Padded(self.form, window, found, self._compiled)
+        return self._programs.why_exact(key)
 
     def _value(self, trace: Trace, window: Window, position: int, dimension: int | None) -> int:
         if dimension is None:
@@ -98,10 +108,11 @@ class _Template:
         if not self.form.holds:
             raise Unfit("sizes were asked for")
         self._compiled = made[0].executable
+        metrics.count("BucketCompile")
         return made
 
     def _launch(self, run: Any, graph: PaddedGraph, real: Any, *_: Any) -> PaddedLaunch:
-        return PaddedLaunch(run, graph, real, self._device)
+        return PaddedLaunch(run, graph, real, self._device, self._there)
 
 
 @dataclass(eq=False)
@@ -127,8 +138,11 @@ _families: Bounded[Any, _Family] = Bounded(128)
 
 def program_of(
     trace: Trace, live: Sequence[int], dead: Sequence[int], device: pjrt.Device, options: Options
-) -> Padded | None:
-    """What runs the pending trace by a program for a bucket of sizes; None if nothing does."""
+) -> Padded | str | None:
+    """What runs the pending trace by a program for a bucket of sizes.
+
+    None, or the reason, if nothing does.
+    """
     if trace.state.collective:
         return None
     window = window_of(trace, live, dead)
@@ -153,6 +167,7 @@ def program_of(
         if config().strict and not isinstance(error, Unfit):
             raise
         backend_metrics.count("bucket.unfit")
+        metrics.count("BucketUnfit")
         backend_metrics.compile_log.info("a trace is compiled for its own sizes: %r", error)
         return None
 
@@ -175,7 +190,20 @@ def _sought(
     prepare = functools.partial(device_launch.prepare_padded, request=request, device=device)
     form = symbolic(trace, window, live, family.seen, prepare)
     donated = [position for position, i in enumerate(form.inputs) if i in {*dead}]
-    return _Template(form, device, donated, _names(trace), options)
+    there = _padding_on(trace, device) if transfers.is_apart(device) else None
+    return _Template(form, device, donated, _names(trace), options, there)
+
+
+def _padding_on(trace: Trace, device: pjrt.Device) -> DevicePadding:
+    """What pads and cuts arrays of a device."""
+
+    def compile(graph: Graph, reason: str) -> Callable[[list[Any]], Sequence[Any]]:
+        request = recompile_reason.request_for(trace, reason)
+        with functionalization.outermost():
+            made = device_launch.compile_arrays(graph, request, device, (), metrics.count_fallback)
+        return lambda arrays: made(*arrays)
+
+    return DevicePadding(compile)
 
 
 def _names(trace: Trace) -> list[str]:

@@ -193,8 +193,9 @@ def _store(trace: Trace, program: Program, results: Sequence[Array], start: int)
     if program.cuts is not None:
         for position, cut in program.cuts.items():
             value = values[program.results[position]]
-            host = functools.partial(cut, results[position])
-            value.array, value.ref = None, Held(host, place, is_upload=True)
+            host = functools.partial(cut.host, results[position])
+            there = functools.partial(_place_cut, functools.partial(cut.array, results[position]))
+            value.array, value.ref = None, Held(host, there, is_upload=True)
     given = len(trace.inputs) + len(trace.scalars)
     metrics.launched(trace.state, len(values), given, len(results))
     if results:
@@ -284,6 +285,16 @@ def place(value: Value, sharding: Sharding | None = None) -> None:
         host = known.host.detach().to(stored(known.host.dtype))
         value.array = _upload(trace_of(value), host, sharding)
         value.ref = None
+
+
+def _place_cut(make: Callable[[], Array | None], value: Value) -> None:
+    """Give a result that has padding its array: cut on the device, or on the host."""
+    known = value.ref
+    array = make() if type(known) is Held and callable(known.known) else None
+    if array is None:
+        place(value)
+    else:
+        value.array, value.ref = array, None
 
 
 def download(value: Value) -> torch.Tensor:

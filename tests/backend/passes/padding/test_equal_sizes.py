@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import Graph
 
 from tests.backend.passes.padding.test_walk import programs as programs
-from xla_dynamo.backend.executable import padded_call
+from xla_dynamo.backend.executable import padded_layout
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.passes.padding.equal_sizes import alike, padded_alike
 
@@ -38,7 +38,7 @@ def loss(x: Tensor, y: Tensor) -> Tensor:
 def test_labels_of_the_sizes_of_tokens_stay_where_they_are(
     programs: list[Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(padded_call, "poison", True)
+    monkeypatch.setattr(padded_layout, "poison", True)
     compiled = torch.compile(loss, backend="xla", options={"bucket": 8})
     # The last labels have as many elements, in other rows.
     for n, m, other in ((5, 6, (5, 6)), (4, 7, (4, 7)), (4, 6, (6, 4))):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 
 import xla_dynamo
-from xla_dynamo.backend.executable import by_shape, padded_call
+from xla_dynamo.backend.executable import padded_layout, static_program
 from xla_dynamo.backend.graph import edit
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ SIZES = ((5, 6), (8, 7), (6, 5))  # of a bucket of 8 each
 
 @pytest.fixture(autouse=True)
 def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded_call, "poison", True)
+    monkeypatch.setattr(padded_layout, "poison", True)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
         module = GraphModule({}, graph)
         return lambda arguments: module(*arguments)
 
-    monkeypatch.setattr(by_shape, "_or_eager", run_eagerly)
+    monkeypatch.setattr(static_program, "_or_eager", run_eagerly)
     return found
 
 

@@ -46,7 +46,10 @@ def pad(graph: Graph, plan: Plan, random_bits: str = "threefry") -> PaddedGraph:
     traced = _walk(p, graph)
     found = fx.results(graph)
     aliases = _aliases(p, inputs, found[: plan.visible])
-    results = [(None, aliases[r]) if r in aliases else _result(p, inputs, r) for r in found]
+    results = [
+        (None, aliases[r]) if r in aliases else _result(p, inputs, r, position < plan.visible)
+        for position, r in enumerate(found)
+    ]
     graph.output_node().args = (tuple(node for node, _ in results),)
     for node, value in p.inputs.items():
         node.meta["val"] = value
@@ -221,12 +224,15 @@ def _share_memory(node: Node, other: Node) -> bool:
     return first == second
 
 
-def _result(p: Padder, inputs: list[Node], result: Any) -> tuple[Any, Result]:
-    """What the padded program returns for a result, and how the result is made of it."""
+def _result(p: Padder, inputs: list[Node], result: Any, is_visible: bool) -> tuple[Any, Result]:
+    """What the padded program returns for a result, and how the result is made of it.
+
+    An argument that is saved for backward keeps its padding: it would be padded again.
+    """
     found = p.values[result] if isinstance(result, Node) else result
     if not isinstance(found, Padded):
         return None, Result(number=found)
-    if found.node in inputs:
+    if found.node in inputs and (is_visible or not found.padded_in(range(len(found.dims)))):
         return None, Result(found.dims, argument=inputs.index(found.node))
     strides = tuple(p.size(stride) for stride in result.meta["val"].stride())
     return found.node, Result(found.dims, strides)
