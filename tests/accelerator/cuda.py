@@ -340,3 +340,23 @@ def test_memory_is_left_to_pytorch() -> None:
     compiled(lambda x: x @ x)(torch.ones(2048, 2048, device=GPU))
     free, total = torch.cuda.mem_get_info()
     assert free > total / 2
+
+
+def test_sizes_of_buckets() -> None:
+    """Padded and cut on the GPU: no transfers, one program for two sizes."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4)).to(GPU)
+    theirs = copy.deepcopy(model)
+    padded = torch.compile(model, backend="xla", options={"bucket": 16, "fallback": "error"})
+    before, sent = len(xla_dynamo.compiles()), xla_dynamo.transfers()
+    for batch in (9, 13, 16, 11):
+        x = torch.randn(batch, 16, device=GPU)
+        torch._dynamo.mark_dynamic(x, 0)
+        ours, expected = padded(x), theirs(x)
+        torch.testing.assert_close(ours, expected)
+        ours.square().mean().backward()
+        expected.square().mean().backward()
+        for mine, other in zip(model.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
+    assert len(xla_dynamo.compiles()) - before == 2  # forward and backward
+    assert xla_dynamo.transfers() == sent
