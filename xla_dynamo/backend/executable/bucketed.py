@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import sympy
-import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend import metrics
@@ -21,7 +19,12 @@ from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering.source import location_of
 from xla_dynamo.backend.passes.padding.equal_sizes import alike, padded_alike, pairs_of
 from xla_dynamo.backend.passes.padding.plan import Agreement, Dims, PaddedGraph, Plan, ways
-from xla_dynamo.backend.passes.padding.sizes import Refused, evaluated, symbols_of
+from xla_dynamo.backend.passes.padding.sizes import (
+    Refused,
+    evaluated,
+    largest_sizes,
+    symbols_of_shapes,
+)
 from xla_dynamo.backend.passes.static.specialize import Symbols
 from xla_dynamo.bounded import Bounded
 
@@ -59,8 +62,8 @@ class Bucketed:
             agreement.names.setdefault(symbol, names[at])
         self._results, self._visible = results, visible
         self._sources = _sources(graph, symbols)
-        self._largest = _largest(graph)
-        self._padded_symbols = _symbols_of_sizes(graph) & self._sources.keys()
+        self._largest = largest_sizes(graph)
+        self._padded_symbols = symbols_of_shapes(graph) & self._sources.keys()
         self._arguments = [node.name for node in fx.placeholders(graph)]
         self._programs: Bounded[Any, tuple[Run, PaddedGraph]] = Bounded(capacity)
         # By the sizes of calls, for what the graphs agreed on then.
@@ -238,13 +241,6 @@ class Recurring:
         return self._call(arguments)
 
 
-def _symbols_of_sizes(graph: Graph) -> frozenset[Any]:
-    """The symbols in shapes; those of numbers that data decide are no sizes of arguments."""
-    shapes = [getattr(node.meta.get("val"), "shape", ()) for node in graph.nodes]
-    found = symbols_of(n.node.expr for s in shapes for n in s if isinstance(n, torch.SymInt))
-    return frozenset(s for s in found if str(s).startswith("s"))
-
-
 def _sources(graph: Graph, symbols: Symbols) -> dict[Any, int]:
     """Where in the key of a call each symbol's value is."""
     placeholders = fx.placeholders(graph)
@@ -255,10 +251,3 @@ def _sources(graph: Graph, symbols: Symbols) -> dict[Any, int]:
         if size.node.expr.is_symbol:
             found.setdefault(size.node.expr, at)
     return found
-
-
-def _largest(graph: Graph) -> dict[Any, int]:
-    """The largest values that Dynamo admits, by symbol: of mark_dynamic, or of a guard."""
-    env = fx.shape_env(graph)
-    ranges = {} if env is None else env.var_to_range
-    return {s: int(r.upper) for s, r in ranges.items() if isinstance(r.upper, sympy.Integer)}

@@ -19,7 +19,6 @@ from xla_dynamo.backend import pipeline
 from xla_dynamo.backend.capture.aot import GraphInfo
 from xla_dynamo.backend.graph import fx, rng_keys
 from xla_dynamo.backend.lowering import unsupported
-from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.lowering.unsupported import is_data_dependent
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import Stage, WayIn
@@ -29,7 +28,6 @@ from xla_dynamo.backend.runtime import on_device, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
-from xla_dynamo.errors import UnsupportedOp
 
 from . import partition, segments, size_changes, static_program
 from .bucketed import Bucketed
@@ -183,7 +181,7 @@ class _Program:
 
     def _compile(self, key: tuple[int, ...], arguments: list[Any]) -> Run:
         with self._lock:
-            self._refuse_ragged(arguments)
+            size_changes.refuse_ragged(self._graph, self._request, self._argument_names, arguments)
             if self._bucketed is None:
                 return self._exact(key, arguments)
             run = self._bucketed.run(key, self._compile_padded)
@@ -235,27 +233,9 @@ class _Program:
             return why
         if not self._table:
             return self._request.reason
-        return size_changes.reason(self._names(), key, self._table)
+        return size_changes.changed(self._names(), key, self._table)
 
     def _count(self, reason: str) -> None:
         self._compiled += 1
         if self._compiled >= config().recompile_warning:
             size_changes.warn(self._graph, self._request, self._compiled, reason, [*self._table])
-
-    def _refuse_ragged(self, arguments: Sequence[Any]) -> None:
-        """Raise for a size that is no number: that of a nested tensor, which Dynamo passes."""
-        for position, argument in enumerate(arguments):
-            if isinstance(argument, torch.SymInt):
-                location = first_location(self._graph)
-                reason = "It is given a jagged nested tensor, whose size is no number."
-                remedy = (
-                    "Pass values() and offsets() instead, and make the nested tensor inside, by "
-                    "torch.nested.nested_tensor_from_jagged(values, offsets)."
-                )
-                raise UnsupportedOp(
-                    f"{self._request.name} (first op at {location}) cannot be compiled for XLA. "
-                    f"{reason} {remedy} (argument {self._argument_names[position]})",
-                    location=str(location),
-                    reason=reason,
-                    remedy=remedy,
-                )

@@ -1,15 +1,21 @@
-"""What is said of sizes that change: why a program was compiled, and what to do about so many."""
+"""What is said of sizes that change: why a program was compiled, and what to do about so many.
+
+And which are no numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
+import torch
 from torch.fx import Graph
 
 from xla_dynamo.backend import metrics
 from xla_dynamo.backend.buckets import proposal
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.bookkeeping import optional
+from xla_dynamo.errors import UnsupportedOp
 
 from .request import Request
 
@@ -17,8 +23,8 @@ Key = tuple[int, ...]
 
 
 @optional("not known")
-def reason(names: Sequence[str], key: Key, others: Collection[Key]) -> str:
-    """Which sizes differ from those, among `others`, that are most like them.
+def changed(names: Sequence[str], key: Key, others: Collection[Key]) -> str:
+    """Why a program is compiled: how its sizes differ from the most similar of `others`.
 
     names: what has the size, as the user calls it.
     """
@@ -50,3 +56,24 @@ def warn(graph: Graph, request: Request, programs: int, last: str, keys: Collect
         "(drop_last=True).",
         metrics.RecompileWarning,
     )
+
+
+def refuse_ragged(
+    graph: Graph, request: Request, names: Sequence[str], arguments: Sequence[Any]
+) -> None:
+    """Raise for a size that is no number: that of a nested tensor, which Dynamo passes."""
+    for name, argument in zip(names, arguments, strict=False):
+        if isinstance(argument, torch.SymInt):
+            location = first_location(graph)
+            reason = "It is given a jagged nested tensor, whose size is no number."
+            remedy = (
+                "Pass values() and offsets() instead, and make the nested tensor inside, by "
+                "torch.nested.nested_tensor_from_jagged(values, offsets)."
+            )
+            raise UnsupportedOp(
+                f"{request.name} (first op at {location}) cannot be compiled for XLA. "
+                f"{reason} {remedy} (argument {name})",
+                location=str(location),
+                reason=reason,
+                remedy=remedy,
+            )

@@ -27,7 +27,7 @@ from xla_dynamo.errors import ReplicaError
 from xla_dynamo.lazily import lazily
 
 from . import program_cache, sync
-from .program_cache import Program, Run
+from .program import Program, Run
 
 if TYPE_CHECKING:
     import torch

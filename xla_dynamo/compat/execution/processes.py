@@ -18,7 +18,7 @@ from xla_dynamo.lazily import lazily
 
 from . import known_programs, program_cache, sync
 from .gang import Gang
-from .program_cache import Program, Run
+from .program import Program, Run
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ class Unfit(Exception):
 class SymbolicTrace:
     """The form that windows of one structure have in common.
 
-    inputs, scalars, seeds: see `program_cache.Program`; watch: the position of a small result.
+    inputs, scalars, seeds: see `program.Program`; watch: the position of a small result.
     more: positions, in the sizes of a window, of the integers that the graph takes after those.
     symbols: by symbol, the position of its value in the sizes of a window.
     formulas: what each size of a window is, an int or an expression; None: whatever it is.

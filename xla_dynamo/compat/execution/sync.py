@@ -30,7 +30,7 @@ from xla_dynamo.errors import ReplicaError
 from xla_dynamo.lazily import lazily
 
 from . import failed_values, out_of_memory, program_cache, settings, spmd
-from .program_cache import Program, Run
+from .program import Program, Run
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.runtime import pjrt, transfers

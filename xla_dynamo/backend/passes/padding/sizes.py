@@ -8,7 +8,9 @@ from typing import Any, TypeGuard
 
 import sympy
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend.graph import fx
 
 Expression = sympy.Expr
 Size = int | Expression
@@ -85,3 +87,17 @@ def product(sizes: Iterable[Size]) -> Size:
 def same(a: Size, b: Size) -> bool:
     """Whether two sizes are one expression."""
     return a == b or (is_symbolic(a) and is_symbolic(b) and sympy.expand(a - b) == 0)
+
+
+def symbols_of_shapes(graph: Graph) -> frozenset[Any]:
+    """The symbols in shapes; those of numbers that data decide are no sizes of arguments."""
+    shapes = [getattr(node.meta.get("val"), "shape", ()) for node in graph.nodes]
+    found = symbols_of(n.node.expr for s in shapes for n in s if isinstance(n, torch.SymInt))
+    return frozenset(s for s in found if str(s).startswith("s"))
+
+
+def largest_sizes(graph: Graph) -> dict[Any, int]:
+    """The largest values that Dynamo admits, by symbol: of mark_dynamic, or of a guard."""
+    env = fx.shape_env(graph)
+    ranges = {} if env is None else env.var_to_range
+    return {s: int(r.upper) for s, r in ranges.items() if isinstance(r.upper, sympy.Integer)}
