@@ -10,7 +10,7 @@ import argparse
 import re
 from pathlib import Path
 
-from . import cpu, imports, lazy, operators, overhead, tpu
+from . import cpu, imports, lazy, operators, overhead, shapes, tpu
 
 README = Path("README.md")
 SECTION = re.compile("(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
@@ -28,6 +28,12 @@ what takes time), here and on torch_xla itself; least of several runs, engines t
 What a call costs beyond its arithmetic.
 
 {overhead}
+
+Sizes that change: 50 steps of random sizes (lengths 2 to 128 of a block of GPT, batches of 2 to 64
+images), programs and seconds without a disk cache; then a step whose size is its bucket's, as a
+multiple of the static program's, with masks, and when it has come eight times.
+
+{shapes}
 
 What importing costs: CPU time of fresh processes, least of five.
 
@@ -72,6 +78,7 @@ def main() -> None:
         cpu=cpu.table(rows),
         lazy=steps,
         overhead=calls,
+        shapes=shapes.table(shapes.run()),
         imports=started,
         tpu=tpu_table(comparisons),
     )
