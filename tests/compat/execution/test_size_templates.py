@@ -126,6 +126,7 @@ def test_programs_say_what_they_are_for() -> None:
     assert "bucket" not in first
     assert re.fullmatch(r"input \d .*linear at .* dimension 0: bucket 16 \(9..16\)", second)
     assert met.counter_value("UncachedCompile") == 2
+    assert met.counter_value("BucketCompile") == 1
     assert met.counter_value("CachedCompile") == 1
 
 

@@ -236,7 +236,7 @@ class Recurring:
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         self._left -= 1
-        if self._left == 0:
+        if self._left <= 0:
             self._recurs()
         return self._call(arguments)
 
