@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from xla_dynamo import doctor, versions
@@ -59,6 +61,18 @@ def test_what_is_too_old_is_the_verdict_and_what_is_new_a_note(
     assert told["verdict"] == (
         "This installation does not work. torch is too old: pip install 'torch>=9'"
     )
+
+
+def test_json_for_a_bug_report(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_DYNAMO_NUMERICS", "eager")
+    monkeypatch.setattr(doctor, "_try", lambda function: (function != "try_tensors", "told"))
+    assert doctor.main("off", as_json=True) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["works"], told["problems"]) == (False, ["xla tensors: told"])
+    assert {"python", "torch", "jaxlib", "device", "system"} <= told["report"].keys()
+    assert "XLA_DYNAMO_NUMERICS=eager" in told["report"]["variables"]
 
 
 @pytest.mark.parametrize(

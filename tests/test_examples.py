@@ -1,52 +1,147 @@
-"""The examples, run as a newcomer runs them."""
+"""The examples, run as a newcomer runs them, at small sizes; docs/examples.md tells of each.
+
+Those that need other libraries are in tests/ecosystem.
+"""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.programs import run
+
 ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+OF_LIBRARIES = {"hf_trainer", "accelerate_loop", "lightning_fit", "diffusers_sample"} | {
+    "torchvision_resnet"
+}
+
+
+def example(tmp_path: Path, name: str, *arguments: str, **environment: str) -> str:
+    """What `python examples/NAME.py ARGUMENTS` prints."""
+    return run(str(EXAMPLES / f"{name}.py"), *arguments, cwd=tmp_path, **environment)
+
+
+def legacy(tmp_path: Path, name: str, *arguments: str, **environment: str) -> str:
+    """What `python -m xla_dynamo run examples/NAME.py ARGUMENTS` prints."""
+    script = str(EXAMPLES / f"{name}.py")
+    return run("-m", "xla_dynamo", "run", script, *arguments, cwd=tmp_path, **environment)
+
+
+def report(printed: str) -> dict[str, str]:
+    """The lines "name  value" of an example."""
+    return dict(re.findall(r"^(\S.*?)  +(.*)$", printed, re.MULTILINE))
 
 
 def test_digits_learns_on_xla_alone(tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "digits.py", "--epochs", "4"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    report = dict(re.findall(r"^(\S.*?)  +(.*)$", done.stdout, re.MULTILINE))
-    assert float(report["held-out accuracy"].split("%")[0]) > 97
-    assert report["not on XLA"] == "nothing"
+    told = report(example(tmp_path, "digits", "--epochs", "4"))
+    assert float(told["held-out accuracy"].split("%")[0]) > 97
+    assert told["not on XLA"] == "nothing"
     # Forward, backward, the optimizer, and the model in eval mode: one shape each.
-    assert report["compiled"].startswith("4 programs")
-    assert report["device"].startswith("cpu/")
+    assert told["compiled"].startswith("4 programs")
+    assert told["device"].startswith("cpu/")
 
 
 def test_the_accelerator_check_trains_right_on_a_cpu(tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "tpu_check.py", "--models", "LSTM", "--steps", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(re.findall(r" right ", done.stdout)) == 2
-    assert "ops that ran on the CPU: 0" in done.stdout
+    printed = example(tmp_path, "tpu_check", "--models", "LSTM", "--steps", "1")
+    assert len(re.findall(r" right ", printed)) == 2
+    assert "ops that ran on the CPU: 0" in printed
 
 
 @pytest.mark.slow
 def test_the_accelerator_check_trains_right_in_several_processes(tmp_path):
-    check = [sys.executable, ROOT / "examples" / "tpu_check.py", "--spawn", "2", "--steps", "1"]
-    done = subprocess.run(
-        [*check, "--models", "LSTM"], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"LSTM +2 by xmp.spawn .* right ", done.stdout)
+    printed = example(tmp_path, "tpu_check", "--spawn", "2", "--steps", "1", "--models", "LSTM")
+    assert re.search(r"LSTM +2 by xmp.spawn .* right ", printed)
+
+
+def test_gpt_compiles_a_step_once(tmp_path):
+    small = ("--steps", "20", "--letters", "3", "--batch-size", "4", "--layers", "1")
+    told = report(example(tmp_path, "gpt", *small))
+    first, last = map(float, re.findall(r"\d\.\d\d", told["loss"]))
+    assert last < first - 0.5
+    # The optimizer's first step, which makes its state, is a program of its own.
+    assert told["programs"] == "5, for 20 steps"
+
+
+def test_generate_has_one_program_for_all_letters(tmp_path):
+    told = report(example(tmp_path, "generate", "--steps", "2", "--letters", "8"))
+    assert told["programs"] == "1, for 8 letters"
+
+
+def test_lengths_share_programs(tmp_path):
+    told = report(example(tmp_path, "lengths", "--steps", "4"))
+    assert int(told["lengths"].split(",")[0]) == 4
+    assert int(told["programs"].split(",")[0]) == 4  # forward and backward, of 2 buckets
+
+
+def test_a_script_of_2019(tmp_path):
+    printed = legacy(tmp_path, "legacy_2019", "--epochs", "2", CPU_NUM_DEVICES="2")
+    accuracies = re.findall(r"^epoch \d, 2 device\(s\): ([\d.]+)% right$", printed, re.MULTILINE)
+    assert float(accuracies[1]) > 60
+
+
+def test_a_script_of_2_9(tmp_path):
+    told = report(legacy(tmp_path, "legacy_2_9", "--steps", "60"))
+    assert told["device"] == "xla:0: CPU"
+    # The first step, which makes the optimizer's state, the others, and what is computed at last.
+    assert told["programs"] == "3, for 60 steps"
+    assert float(told["right"].split("%")[0]) > 80
+
+
+def test_processes_with_a_replica_each(tmp_path):
+    printed = legacy(tmp_path, "spawn", "--epochs", "2")
+    accuracies = re.findall(r"^epoch \d, 2 replicas: ([\d.]+)% right$", printed, re.MULTILINE)
+    assert float(accuracies[1]) > 80
+
+
+@pytest.mark.slow
+def test_ddp_under_torchrun(tmp_path):
+    start = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0")
+    script = str(EXAMPLES / "data_parallel.py")
+    environment = {"XLA_DYNAMO_COMPAT": "1"}
+    printed = run(*start, script, "--epochs", "2", cwd=tmp_path, fresh=True, **environment)
+    assert "all have the same weights: True" in printed
+    assert re.search(r"^epoch 2, 2 processes: [89]\d\.\d\d% right$", printed, re.MULTILINE)
+
+
+def test_one_program_over_devices(tmp_path):
+    told = report(legacy(tmp_path, "spmd_fsdp", "--steps", "20"))
+    assert told["devices"] == "4"
+    assert told["largest weight"] == "(256, 256), on each (64, 256)"
+    first, last = map(float, re.findall(r"\d\.\d+", told["loss"]))
+    assert last < first / 2
+
+
+def test_a_jax_function_learns(tmp_path):
+    told = report(example(tmp_path, "jax_op", "--steps", "120"))
+    assert told["programs"] == "2"
+    assert 0.88 < float(told["decay"].split(",")[0]) < 0.92
+
+
+def test_an_exported_program_gives_the_same(tmp_path):
+    printed = legacy(tmp_path, "export", "--folder", "out")
+    assert float(printed.split()[-1]) < 1e-5
+    assert list((tmp_path / "out").rglob("*.mlir"))
+
+
+def test_the_cost_on_a_tpu(tmp_path):
+    arguments = ("--batches", "1", "--dtypes", "bfloat16", "--width", "64", "--layers", "1")
+    printed = example(tmp_path, "tpu_cost", *arguments)
+    assert re.search(r"bfloat16 +│ 1 +│ 0.0\d", printed)
+
+
+def test_a_timeline_has_the_steps(tmp_path):
+    told = report(example(tmp_path, "profile_steps", "--steps", "3", "--folder", "timeline"))
+    assert told["backward"].startswith("3 times, median ")
+    assert told["programs"] == "3"
+    assert (tmp_path / told["timeline"]).exists()
+
+
+def test_each_example_has_its_test_and_its_paragraph():
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    tested = Path(__file__).read_text()
+    assert {name for name in names - OF_LIBRARIES if f'"{name}' not in tested} == set()
+    page = (ROOT / "docs" / "examples.md").read_text()
+    assert {name for name in names if f"(../examples/{name}.py)" not in page} == set()

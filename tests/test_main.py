@@ -45,8 +45,11 @@ def test_cache_that_is_off(monkeypatch, capsys):
 
 
 def test_doctor_is_told_of_the_cache(cache_dir, monkeypatch):
-    monkeypatch.setattr(__main__.doctor, "main", lambda cache: int("2 executables" in cache))
+    monkeypatch.setattr(
+        __main__.doctor, "main", lambda cache, as_json: int("2 executables" in cache) + 2 * as_json
+    )
     assert __main__.main(["doctor"]) == 1
+    assert __main__.main(["doctor", "--json"]) == 3
 
 
 def test_version(capsys):

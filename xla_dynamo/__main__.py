@@ -23,14 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reader = commands.add_parser("check", help="what of torch_xla's a script uses, and how it does")
     check.add_arguments(reader)
     commands.add_parser("run", help="a script that was written for torch_xla, with its arguments")
-    commands.add_parser("doctor", help="whether this installation works, and what is wrong with it")
+    tried = commands.add_parser("doctor", help="whether this installation works, and what is wrong")
+    tried.add_argument("--json", action="store_true", help="for a bug report")
     stored = commands.add_parser("cache", help="the folder of compiled executables and its size")
     stored.add_argument("--clear", action="store_true", help="delete the executables")
     options = parser.parse_args(given)
     if options.command == "check":
         return check.main(options.paths, options.json)
     if options.command == "doctor":
-        return doctor.main(_describe_cache())
+        return doctor.main(_describe_cache(), options.json)
     if options.clear:
         _clear()
     print(_describe_cache())

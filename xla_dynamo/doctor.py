@@ -7,39 +7,73 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
 import os
+import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from . import versions
 
 # What is tried, in this order, and the function here that does it.
 _TRIED = {"device": "find_devices", "torch.compile": "try_compile", "xla tensors": "try_tensors"}
 _EXCEPTION = re.compile(r"(\w+\.)*[A-Z]\w+: ")  # how the last part of a traceback begins
+_VARIABLES = ("XLA_", "PJRT_", "JAX_", "TORCH_LOGS", "TORCHDYNAMO_", "LIBTPU_", "CPU_NUM_DEVICES")
 _PATIENCE = 300  # seconds; a TPU takes up to a minute to start
 
 
-def main(cache: str) -> int:
+@dataclass(frozen=True)
+class Row:
+    """A line of the report, and what is wrong there."""
+
+    name: str
+    text: str
+    problem: str = ""
+
+
+def main(cache: str, as_json: bool = False) -> int:
     """Print the report, with `cache` as what is to say of the cache; 0 if both ways in work."""
+    rows = []
+    for row in _examine(cache):
+        rows.append(row)
+        if not as_json:
+            print(f"{row.name:<14} {row.text}", flush=True)
+    problems = [row.problem for row in rows if row.problem]
+    if as_json:
+        report = {row.name: row.text for row in rows}
+        print(json.dumps({"works": not problems, "problems": problems, "report": report}, indent=1))
+    elif problems:
+        print(f"\nThis installation does not work. {problems[0]}")
+    else:
+        print("\nThis installation works.")
+    return 1 if problems else 0
+
+
+def _examine(cache: str) -> Iterator[Row]:
+    """What is installed, then each way in, until one does not work."""
     notes = {finding.package: finding for finding in versions.findings()}
-    packages = dict.fromkeys(("xla_dynamo", *versions.TESTED, "libtpu", "numpy", *notes))
-    for package in packages:
-        _row(package, _with_note(package, notes.get(package)))
-    _row("plug-ins", ", ".join(_plugins()) or "none: XLA runs on the CPU")
-    _row("cache", cache)
-    problems = [f"{f.package} is {f.text}" for f in notes.values() if f.is_error]
+    for package in dict.fromkeys(("xla_dynamo", *versions.TESTED, "libtpu", "numpy", *notes)):
+        note = notes.get(package)
+        problem = f"{package} is {note.text}" if note is not None and note.is_error else ""
+        yield Row(package, _with_note(package, note), problem)
+    yield Row("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
+    yield Row("plug-ins", ", ".join(_plugins()) or "none: XLA runs on the CPU")
+    yield Row("variables", ", ".join(_variables()) or "none")
+    yield Row("cache", cache)
     for way, function in _TRIED.items():
         works, told = _try(function)
-        _row(way, told)
+        yield Row(way, told, "" if works else f"{way}: {told}")
         if not works:
-            problems.append(f"{way}: {told}")
             break  # what comes after fails of the same
-    if problems:
-        print(f"\nThis installation does not work. {problems[0]}")
-        return 1
-    print("\nThis installation works.")
-    return 0
+
+
+def _variables() -> list[str]:
+    """The environment variables that count, as they are set."""
+    names = sorted(name for name in os.environ if name.startswith(_VARIABLES))
+    return [f"{name}={os.environ[name]}" for name in names]
 
 
 def find_devices() -> str:
@@ -121,10 +155,6 @@ def _reason(lines: list[str]) -> str:
     """Of what a process wrote last: the first line of the last exception."""
     errors = [line for line in lines if _EXCEPTION.match(line)]
     return (errors or lines or [""])[-1]
-
-
-def _row(name: str, text: str) -> None:
-    print(f"{name:<14} {text}")
 
 
 def _with_note(package: str, finding: versions.Finding | None) -> str:

@@ -1,7 +1,8 @@
 """`python -m tests.ecosystem`: programs of other libraries on XLA, compared with eager; a table.
 
 Each program runs three times in a process of its own: in eager on the CPU, on xla tensors, and
-under torch.compile(backend="xla") on the CPU. `make ecosystem` makes the environment.
+under torch.compile(backend="xla") on the CPU. The examples that need such a library run once.
+`make ecosystem` makes the environment.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--run", nargs=2, metavar=("PROGRAM", "DOOR"), help="one, in this process")
     options = parser.parse_args(arguments)
+    from . import examples
     from .loops import LOOPS
     from .programs import PROGRAMS
 
@@ -36,6 +38,13 @@ def main(arguments: Sequence[str]) -> int:
         told = [_outcome(name, door) for door in DOORS]
         failures += sum(not outcome.startswith("as eager") for outcome in told)
         print(f"| {name} | {' | '.join(told)} |", flush=True)
+    for name in (name for name in examples.EXAMPLES if options.only in f"examples: {name}"):
+        try:
+            told = examples.outcome(name, _SECONDS)
+        except subprocess.TimeoutExpired:
+            told = f"no end after {_SECONDS} s"
+        failures += told != "as it should be"
+        print(f"| examples: {name} | {told} |", flush=True)
     return int(failures > 0)
 
 

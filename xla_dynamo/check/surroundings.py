@@ -76,7 +76,6 @@ CUDA = {
     "Event": "time.perf_counter() around torch_xla.core.xla_model.wait_device_ops()",
 }
 _ASKS = {"is_available", "device_count", "is_initialized"}
-_POINT_TO_POINT = {"send", "recv", "isend", "irecv"}
 _ENVIRONMENT = {"os.environ", "os.environ.get", "os.environ.setdefault", "os.getenv", "os.putenv"}
 
 
@@ -107,7 +106,7 @@ def _variable(found: Scan, node: ast.AST) -> str:
 
 
 def other_devices(found: Scan) -> Iterator[Finding]:
-    """torch.cuda, `.cuda()`, point-to-point messages, but where the script asks for CUDA first."""
+    """torch.cuda and `.cuda()`, but where the script asks for CUDA first."""
     portable = set[int]()
     for node in ast.walk(found.tree):
         if isinstance(node, ast.If | ast.IfExp) and re.search(r"cuda|gpu", ast.unparse(node.test)):
@@ -123,10 +122,6 @@ def other_devices(found: Scan) -> Iterator[Finding]:
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and not name:
             verdict = Verdict(State.NOTE, "It goes to a GPU, not to xla.", ".to(device)")
             yield _finding(node, ".cuda()", verdict)
-        elif name.rpartition(".")[::2] in {("torch.distributed", f) for f in _POINT_TO_POINT}:
-            why = "The backend xla has no point-to-point messages: it raises NotAvailable."
-            remedy = "xm.collective_permute"
-            yield _finding(node, name, Verdict(State.NOTE, why, remedy))
 
 
 def _finding(node: ast.expr, name: str, verdict: Verdict) -> Finding:

@@ -67,15 +67,18 @@ _NONE = "nothing to change; the line may go"
 _REPLICAS = [
     Difference(
         f"{_XMP}.spawn",
-        "On CPUs it starts that many processes, a replica each; on TPUs it runs one replica and "
-        "says so.",
-        "leave nprocs out for one replica (CPU_NUM_DEVICES of them on a CPU)",
+        "On CPUs it starts that many processes, a replica each; on TPUs as many as there are "
+        "chips, and says so.",
+        "leave nprocs out for all chips (CPU_NUM_DEVICES replicas on a CPU)",
         Given("nprocs", 2, above=1),
     ),
-    Difference(
-        "torch_xla.launch",
-        "It runs one replica, in this process; torch_xla starts one for each device.",
-        "start the script by torchrun, or call xmp.spawn(fn, nprocs=...)",
+    *(
+        Difference(
+            f"{_XM}.{name}",
+            "It is a message by way of the host, no part of the step's program.",
+            "where all replicas send at once, xm.collective_permute is a part of it",
+        )
+        for name in ("send", "recv")
     ),
     Difference(
         f"{_XM}.xla_device",
