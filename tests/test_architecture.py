@@ -159,6 +159,7 @@ LAYERS = [
         ("jax._src", "jaxlib"),
         "",
         (
+            "backend/runtime/coordinator.py",
             "backend/runtime/partitions.py",
             "backend/runtime/pjrt.py",
             "backend/runtime/topology.py",

@@ -2,7 +2,7 @@
 
 The one file that knows where jax and jaxlib differ. Seen: 0.7.2 to 0.12.0. Private API met here:
 xla_client.make_cpu_client, utils.absl_set_min_log_level, logging_config, and of _jax
-get_distributed_runtime_service and _client, make_gloo_tcp_collectives; mlir.make_ir_context.
+get_distributed_runtime_client, make_gloo_tcp_collectives; mlir.make_ir_context.
 
 | from   | what is new |
 |--------|-------------|
@@ -129,23 +129,6 @@ _HEARTBEAT = 10  # seconds; with very long ones, get_live_nodes blocked
 _SHUTDOWN = 5
 
 
-def coordination_service(address: str, count: int, seconds: int) -> Any:
-    """JAX's coordination service for `count` processes, which come within `seconds`.
-
-    It lives as long as what this returns. A process that dies does not end the others.
-    """
-    more = {"recoverable": True} if VERSION >= (0, 8) else {}
-    with _errors_only():  # it warns of `recoverable`
-        return _jax.get_distributed_runtime_service(
-            address,
-            count,
-            heartbeat_timeout=_HEARTBEAT,
-            cluster_register_timeout=seconds,
-            shutdown_timeout=_SHUTDOWN,
-            **more,
-        )
-
-
 def coordination_client(address: str, rank: int, seconds: int) -> Any:
     """The connection of process `rank` to the service, after all have come.
 
@@ -216,12 +199,12 @@ def loading() -> Iterator[None]:
     if not (0, 8, 1) <= VERSION < (0, 10, 2):
         yield
         return
-    with _errors_only():
+    with errors_only():
         yield
 
 
 @contextmanager
-def _errors_only() -> Iterator[None]:
+def errors_only() -> Iterator[None]:
     """XLA's C++ code logs nothing within."""
     utils.absl_set_min_log_level(3)  # of absl's levels the last: what ends the process
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,16 +20,12 @@ PATIENCE = 2
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[job.Job]]:
     monkeypatch.setenv("XLA_FLAGS", "")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    service = jax_adapter.coordination_service(address, 2, 10)
-    made = run_in_threads([lambda r=r: job.Job(address, r, 2, PATIENCE) for r in range(2)])
+    service = job.Service(2, 10)
+    made = run_in_threads([lambda r=r: job.Job(service.address, r, 2, PATIENCE) for r in range(2)])
     assert all(isinstance(each, job.Job) for each in made), made
     yield made
     for each in made:
         each.leave()
-    del service
 
 
 def both(jobs: list[job.Job], call: Callable[[job.Job], Any]) -> list[Any]:

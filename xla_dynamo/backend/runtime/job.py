@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 from xla_dynamo.backend import jax_adapter
 from xla_dynamo.errors import NotAvailable, ReplicaError
 
+from . import coordinator
 from .messages import Messages
 from .notice_board import NoticeBoard, Post
 from .platforms import default_platform
@@ -228,18 +228,8 @@ class Service:
     """
 
     def __init__(self, count: int, patience: int, host: str = "127.0.0.1", port: int = 0) -> None:
-        tries = 1 if port else 5
-        while True:
-            with socket.socket() as probe:
-                probe.bind((host, port))
-                self.address = f"{host}:{probe.getsockname()[1]}"
-            try:
-                self._service = jax_adapter.coordination_service(self.address, count, patience)
-                return
-            except Exception:  # another process took the port meanwhile
-                tries -= 1
-                if not tries:
-                    raise
+        with jax_adapter.errors_only():  # it warns that processes may die without the others
+            self.address, self._service = coordinator.serve(count, patience, host, port)
 
 
 _job: Job | None = None

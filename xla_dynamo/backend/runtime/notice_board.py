@@ -49,6 +49,7 @@ class NoticeBoard:
 
     def __init__(self, service: Any, rank: int, count: int) -> None:
         self.own = Post()
+        self._heard = ""
         self._service, self._rank, self._count = service, rank, count
         self._main = threading.main_thread().ident or 0
         self._stop = threading.Event()
@@ -78,7 +79,8 @@ class NoticeBoard:
         try:
             found = self._service.key_value_dir_get("at/")
         except Exception as error:
-            raise ReplicaError(f"the coordination service does not answer: {error}") from error
+            gone = f"the coordination service does not answer: {error}"
+            raise ReplicaError(self._heard or gone) from error
         return {int(key.rsplit("/", 1)[1]): Post(**json.loads(text)) for key, text in found}
 
     def verdict(self, text: str) -> str:
@@ -89,10 +91,9 @@ class NoticeBoard:
 
     def known_verdict(self) -> str:
         """The cause that a process found; empty if all is well."""
-        try:
-            return str(self._service.key_value_try_get("verdict"))
-        except Exception:  # there is none, or the service has gone with who hosts it
-            return ""
+        with contextlib.suppress(Exception):  # there is none, or the service has gone
+            self._heard = str(self._service.key_value_try_get("verdict"))
+        return self._heard
 
     def difference(self, posts: dict[int, Post]) -> str:
         """How the programs that processes launch differ; empty if they do not."""
@@ -159,6 +160,7 @@ class NoticeBoard:
         while not self._stop.wait(PERIOD):
             try:
                 self._post(self._place())
+                self.known_verdict()  # to be known when the service has gone with who hosts it
             except Exception:
                 return  # the service has gone: who waits finds out by itself
 

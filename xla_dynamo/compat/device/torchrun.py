@@ -1,6 +1,7 @@
 """Processes that torchrun has started, a replica each: they come together when a device is used.
 
-Rank 0 serves JAX's coordination service, whose address it puts into torchrun's store.
+Rank 0 starts JAX's coordination service, in a process that outlives it, and puts its address into
+torchrun's store.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from xla_dynamo.lazily import lazily
 from . import replica_process
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import job, tpu_process, tpu_slice
+    from xla_dynamo.backend.runtime import coordinator, job, tpu_process, tpu_slice
     from xla_dynamo.backend.runtime.tpu_slice import Slice
 else:
+    coordinator = lazily("xla_dynamo.backend.runtime.coordinator", globals())
     job = lazily("xla_dynamo.backend.runtime.job", globals())
     tpu_process = lazily("xla_dynamo.backend.runtime.tpu_process", globals())
     tpu_slice = lazily("xla_dynamo.backend.runtime.tpu_slice", globals())
@@ -61,7 +63,7 @@ def _join() -> None:
     store, _, _ = next(iter(rendezvous("env://")))
     service = None
     if rank == 0:
-        service = job.Service(count, config().patience, _own_address())
+        service = coordinator.Apart(count, config().patience, _own_address())
         store.set(_ADDRESS, service.address)
     address = store.get(_ADDRESS).decode()
     if environment.in_spmd():  # each has its devices of one program
@@ -119,13 +121,15 @@ def _own_address() -> str:
 def _end_together(joint: Any, service: Any, store: Any) -> None:
     """Have the process's exit wait for the others, unless an exception ends it.
 
-    Who has not left when the service goes is ended by jaxlib: torchrun's store outlives it.
+    Who has not left when the service goes is ended by jaxlib: torchrun's store outlives it, and
+    after an exception the service stays a while.
     """
     usual = sys.excepthook
 
     def tell(kind: Any, error: BaseException, traceback: Any) -> None:
         joint.tell(error)
         atexit.unregister(leave)
+        atexit.register(joint.leave)
         usual(kind, error, traceback)
 
     def leave() -> None:
@@ -134,12 +138,12 @@ def _end_together(joint: Any, service: Any, store: Any) -> None:
         joint.leave()
         store.add(_LEFT, 1)
         deadline = time.monotonic() + config().patience
-        while service_until_then[0] and store.add(_LEFT, 0) < joint.count:
+        while service is not None and store.add(_LEFT, 0) < joint.count:
             if time.monotonic() > deadline:
-                break
+                return
             time.sleep(0.01)
-        del service_until_then[:]
+        if service is not None:
+            service.end()
 
-    service_until_then = [service]
     sys.excepthook = tell
     atexit.register(leave)

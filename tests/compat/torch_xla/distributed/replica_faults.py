@@ -17,15 +17,15 @@ from torch import nn
 PATIENCE = 3
 
 
-def steps(rank: int, count: int, fault: str) -> None:
-    """Five steps with a collective; the last replica has a fault in the third."""
+def steps(rank: int, count: int, fault: str, bad: int = -1) -> None:
+    """Five steps with a collective; the last replica, or `bad`, has a fault in the third."""
     import torch_xla.core.xla_model as xm
 
     total = torch.zeros(4, device=xm.xla_device())
     for step in range(5):
         x = torch.full((4,), float(rank)).to(total.device)
         kind = "sum"
-        if rank == count - 1 and step == 2:
+        if rank == bad % count and step == 2:
             if fault == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif fault == "raises":
@@ -58,11 +58,15 @@ def in_threads(fault: str) -> None:
 
 
 def main(kind: str, *faults: str) -> None:
-    os.environ["XLA_DYNAMO_PATIENCE"] = str(PATIENCE)
+    os.environ.setdefault("XLA_DYNAMO_PATIENCE", str(PATIENCE))
     os.environ["CPU_NUM_DEVICES"] = "2" if kind == "threads" else "1"
     import xla_dynamo.compat  # noqa: F401  # isort: skip
+    import torch_xla
     import torch_xla.distributed.xla_multiprocessing as xmp
 
+    if kind == "launch":  # in processes that were started, of which the second argument fails
+        torch_xla.launch(steps, (2, faults[0], int(faults[1])))
+        return
     for fault in faults:
         start = time.monotonic()
         try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from tests.programs import python, run
 
@@ -93,6 +94,40 @@ def test_torchrun(fails: bool) -> None:
         assert "ZeroDivisionError: only here" in printed
     else:
         assert {"rank 0 of 2 ended", "rank 1 of 2 ended"} <= set(printed.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("fault", ["shape", "raises"])
+def test_whoever_fails_the_others_end_by_an_error(bad: int, fault: str) -> None:
+    """As under torchrun, whose agent does not stop who still runs; by no signal of their own."""
+    for _ in range(5):
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        variables = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "WORLD_SIZE": "2",
+            "XLA_DYNAMO_PATIENCE": "5",
+        }
+        command = [sys.executable, "-m", f"{PACKAGE}.replica_faults", "launch", fault, str(bad)]
+        started = [
+            subprocess.Popen(
+                command,
+                env=os.environ | variables | {"RANK": str(rank)},
+                cwd=ROOT,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        for rank, process in enumerate(started):
+            _, printed = process.communicate(timeout=120)
+            assert process.returncode == 1, printed
+            own = fault == "raises" and rank == bad
+            cause = "only here" if fault == "raises" else DIFFERENT
+            assert f"{'ZeroDivisionError' if own else 'ReplicaError'}: " in printed
+            assert cause in printed, printed
 
 
 LAUNCHED = """

@@ -1,0 +1,1 @@
+"""Runs notebooks of a torch_xla checkout: see __main__."""

@@ -1,0 +1,1 @@
+"""Stands for matplotlib: nothing is drawn."""
