@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.like_eager.rules import check, run
+from tests.like_eager.rules import check, check_within, run
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32]
@@ -61,6 +61,14 @@ def test_unread_accumulator_hides_its_nan() -> None:
 def test_integer_products() -> None:
     x, y = torch.randint(-128, 127, (32, 16)), torch.randint(-128, 127, (16, 8))
     check(aten._int_mm.default, x.to(torch.int8), y.to(torch.int8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_int8_weights(dtype: torch.dtype) -> None:
+    x, weight = torch.randn(4, 32).to(dtype), torch.randint(-128, 128, (16, 32), dtype=torch.int8)
+    bounds = {torch.float32: 1e-4}  # of sums of hundreds, in another order
+    check_within(bounds, aten._weight_int8pack_mm.default, x, weight, torch.rand(16).to(dtype))
+    check(aten._weight_int8pack_mm.default, x[:1], weight, torch.zeros(16).to(dtype))
 
 
 def test_fractional_scales_of_16_bit_floats_are_not_rounded() -> None:

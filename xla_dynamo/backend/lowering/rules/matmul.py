@@ -44,6 +44,13 @@ def dot_general(first: Array, second: Array, numbers: Any, dtype: np.dtype) -> A
 lower(aten._int_mm.default)(functools.partial(jnp.matmul, preferred_element_type=np.int32))
 
 
+@lower(aten._weight_int8pack_mm.default)
+def weight_int8pack_mm(x: Array, weight: Array, scales: Array) -> Array:
+    """A linear layer of int8 weights, which 16-bit floats hold, with a scale for each row."""
+    wide = product(x, weight.astype(x.dtype), (1, 1))
+    return wide * scales.astype(wide.dtype)
+
+
 @lower(aten._scaled_mm.default)
 def scaled_mm(
     x: Array,
