@@ -18,16 +18,17 @@ import importlib.util, os
 spec = importlib.util.spec_from_file_location("coordinator", {coordinator.__file__!r})
 coordinator = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(coordinator)
-print(coordinator.Apart(1, 10, grace=2).address, flush=True)
+print(coordinator.Apart(1, 10, grace=25).address, flush=True)
 os._exit(3)
 """
 
 
 def test_it_outlives_who_started_it() -> None:
-    died = subprocess.Popen([sys.executable, "-c", DIES], stdout=subprocess.PIPE, text=True)
-    assert died.stdout is not None
-    address = died.stdout.readline().strip()
-    assert died.wait() == 3
+    start = time.monotonic()
+    died = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, check=False)
+    assert time.monotonic() - start < 20  # nobody waits for the end of what it printed
+    assert died.returncode == 3, died.stderr
+    address = died.stdout.strip()
     client = jax_adapter.coordination_client(address, 0, 10)
     client.key_value_set("cause", "why it died")
     assert client.key_value_try_get("cause") == "why it died"
@@ -41,6 +42,11 @@ def test_it_ends_at_once_when_all_have_left() -> None:
     start = time.monotonic()
     service.end()
     assert time.monotonic() - start < 10
+
+
+def test_one_that_does_not_start_says_why() -> None:
+    with pytest.raises(RuntimeError, match=r"does not start: (.|\n)*(gaierror|not known|resolve)"):
+        coordinator.Apart(1, 10, "no-such-host.invalid")
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:

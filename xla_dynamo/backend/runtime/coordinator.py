@@ -74,13 +74,15 @@ class Apart:
             arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,  # a reader of this process's would wait for it
             env=quiet,
             start_new_session=True,
         )
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().decode().strip()
         if not self.address:
-            raise RuntimeError("JAX's coordination service does not start: see above")
+            why = self._process.communicate()[1].decode()
+            raise RuntimeError(f"JAX's coordination service does not start: {why}")
 
     def end(self) -> None:
         """End it at once: all have left."""

@@ -190,6 +190,30 @@ def of_parts(
     return new(Value(own, home, array=_joined(given, shape, sharding)))
 
 
+def of_rows(own: torch.Tensor, sharding: Sharding, processes: int) -> torch.Tensor:
+    """A new tensor of the rows that each of the processes has for its own devices.
+
+    Raises:
+        RuntimeError: the sharding gives the devices of this process other rows, or uneven ones.
+    """
+    shape = (own.shape[0] * processes, *own.shape[1:])
+    places, given = sharding.places(shape), {}
+    rows = [places[number][0][0] for number in local_numbers()]
+    first, last = min(each.start for each in rows), max(each.stop for each in rows)
+    if last - first != own.shape[0] or sharding.padded(shape)[0] != shape[0]:
+        raise RuntimeError(
+            "When minibatch is configured, the per-host batch size must be divisible by local "
+            "runtime device count, and the sharding give each process its rows: with a batch of "
+            f"shape {tuple(own.shape)} this one has rows {first} to {last} of {shape[0]} on its "
+            "devices"
+        )
+    for number in local_numbers():
+        (batch, *others), _ = places[number]
+        part = own[(slice(batch.start - first, batch.stop - first), *others)]
+        given[number] = _padded(part, sharding.part(shape))
+    return of_parts(given, shape, sharding)
+
+
 def _joined(given: dict[int, torch.Tensor], shape: Sequence[int], sharding: Sharding) -> Any:
     on = _all(sharding)
     made = [transfers.upload(given[n].contiguous(), on.devices[n]) for n in local_numbers()]

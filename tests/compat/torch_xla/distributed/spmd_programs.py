@@ -285,12 +285,29 @@ def in_processes() -> None:
         print(error)
     whole = xs.annotate_custom_sharding(ours.detach().clone(), mesh, (None, None))
     torch.testing.assert_close(whole.global_tensor.cpu(), theirs.detach(), rtol=1e-9, atol=0)
+    _minibatches(mesh, x, x.chunk(2)[rank])
     compiled = torch.compile(torch.sin, backend="openxla")
     torch.testing.assert_close(compiled(loss).cpu(), expected.sin(), rtol=1e-9, atol=0)
     print("right so far", flush=True)
     different = loss + 1 if rank else loss * 2
     xm.mark_step()
     print(different)
+
+
+def _minibatches(mesh: xs.Mesh, whole: torch.Tensor, own: torch.Tensor) -> None:
+    """Each process loads its own rows of a batch."""
+    spec = xs.ShardingSpec(mesh, ("data", None), minibatch=True)
+    device = torch_xla.device()
+    (loaded,) = pl.MpDeviceLoader([own], device, input_sharding=spec)
+    (sent,) = xm.send_cpu_data_to_device([own], device, input_sharding=spec)
+    for x in (loaded, sent):
+        assert x.shape == whole.shape
+        everywhere = xs.annotate_custom_sharding(x * 2, mesh, (None, None)).global_tensor
+        assert torch.equal(everywhere.cpu(), whole * 2)
+    with pytest.raises(RuntimeError, match="has rows 0 to 8 of 8 on its devices"):
+        xs.ShardingSpec(mesh, (None, "data"), minibatch=True).joined(own)
+    with pytest.raises(RuntimeError, match=r"batch of shape \(3, 4\)"):
+        xs.ShardingSpec(mesh, (("data", "model"), None), minibatch=True).joined(own[:3])
 
 
 def _model_and_optimizer() -> dict[str, Any]:

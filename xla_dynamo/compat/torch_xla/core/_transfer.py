@@ -65,6 +65,8 @@ def to_device(datas: Any, device: devices.Named, input_sharding: Any = None) -> 
     target = torch.device("xla", devices.index_of(device))
 
     def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        if input_sharding is not None and input_sharding.takes_parts:
+            return [input_sharding.joined(t).requires_grad_(t.requires_grad) for t in tensors]
         moved = [t.detach().to(target).requires_grad_(t.requires_grad) for t in tensors]
         if input_sharding is not None:
             for tensor in moved:

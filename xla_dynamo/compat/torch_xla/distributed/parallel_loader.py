@@ -286,6 +286,8 @@ def _to_device(batch: Any, device: torch.device, sharding: Any) -> Any:
     def upload(part: Any) -> Any:
         if not isinstance(part, torch.Tensor):  # a PackedSequence, whose batch sizes stay behind
             return part.to(device)
+        if sharding is not None and sharding.can_apply(part) and sharding.takes_parts:
+            return sharding.joined(part)
         value = sync.upload(pending.trace(device), part)
         made = values.tensor(value)
         if sharding is not None and sharding.can_apply(made):

@@ -12,6 +12,7 @@ import torch
 
 from xla_dynamo.backend.ops.sharding import MARK
 from xla_dynamo.compat.execution import spmd
+from xla_dynamo.compat.kernels import sharding as kernel
 from xla_dynamo.errors import NotAvailable
 
 from ... import runtime as xr
@@ -31,7 +32,7 @@ from .xla_sharded_tensor import XLAShardedTensor
 class ShardingSpec:
     """Which mesh axis each dimension of a tensor is split over; None: not split.
 
-    minibatch: the loader gives each host its own batch, dimension 0 of the whole.
+    minibatch: the loader gives each process its own batch: rows of the whole, dimension 0.
     """
 
     mesh: Mesh
@@ -47,13 +48,13 @@ class ShardingSpec:
 
         Raises:
             RuntimeError: a minibatch that the devices of this host cannot share out evenly.
-            NotAvailable: a minibatch, with several processes.
+            NotAvailable: a minibatch of one of several processes, which `t` is not all of.
         """
         own = xr.addressable_runtime_device_count()
-        if self.minibatch and xr.process_count() > 1:
+        if self.takes_parts:
             raise NotAvailable(
-                "minibatch=True with several processes: let each load the whole batch, of which it "
-                "hands its devices their parts"
+                "minibatch=True with several processes makes larger tensors of what the loaders "
+                "give: pass it as input_sharding of MpDeviceLoader or send_cpu_data_to_device"
             )
         if self.minibatch and _is_spmd() and t.shape[0] % own:
             raise RuntimeError(
@@ -62,6 +63,22 @@ class ShardingSpec:
                 f" = {own}"
             )
         _mark(t, self.mesh, self.partition_spec)
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether a tensor of this process's is a part of that over all devices: see `joined`."""
+        return self.minibatch and xr.process_count() > 1
+
+    def joined(self, part: torch.Tensor) -> torch.Tensor:
+        """The tensor over all devices whose rows on those of this process are a CPU tensor's.
+
+        Raises:
+            RuntimeError: it has not the rows of this process's devices, in equal parts.
+        """
+        sharding = _op_sharding(part, self.mesh, self.partition_spec)
+        whole = kernel.of_rows(part, sharding.sharding(part.dim()), xr.process_count())
+        mark(whole, sharding)
+        return whole
 
 
 def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
