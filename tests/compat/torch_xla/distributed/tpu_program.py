@@ -69,6 +69,8 @@ def main(way: str) -> None:
     pjrt.client_of_jax = client
     assert tpu.num_available_devices() == DEVICES
     assert tpu.num_local_processes() == chips.count
+    assert tpu.version() == int(chips.generation[1])
+    assert (tpu.get_worker_ips(), tpu.worker_id()) == (["localhost"], 0)
     if way == "torchrun":
         torch_xla.launch(train, args=(0,))
     else:

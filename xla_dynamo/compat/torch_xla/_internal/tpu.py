@@ -1,12 +1,13 @@
 """torch_xla._internal.tpu: the TPU chips of this host, and the hosts of its slice.
 
-Nothing here uses a device but `version` and `get_tpu_type`: it can be asked before xmp.spawn.
+Where the chips are known, nothing here uses a device: it can be asked before xmp.spawn.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from typing import Any, NamedTuple
 
 from xla_dynamo.backend.runtime import tpu_chips, tpu_slice
@@ -94,16 +95,20 @@ build_tpu_env_from_vars = get_tpu_env
 
 
 def version() -> int:
-    """The TPU's generation, from the device kind ("TPU v5 lite" -> 5); 0 where there is none."""
+    """The TPU's generation, such as 5, for v2 3 as well; 0 where there is none."""
     if devices.hardware() != "TPU":
         return 0
+    known = re.search(r"\d", tpu_chips.here().generation)
+    if known is not None:
+        return int(known[0])
     kind = devices.client_device().device_kind
     return next((int(name[1:]) for name in _VERSIONS if name in kind), 0)
 
 
 def get_tpu_type() -> str:
-    """The accelerator type, such as "v5litepod-8", or the device kind."""
-    return os.environ.get("TPU_ACCELERATOR_TYPE") or devices.client_device().device_kind
+    """The accelerator type, such as "v5litepod-8", the generation, or the device kind."""
+    known = os.environ.get("TPU_ACCELERATOR_TYPE") or tpu_chips.here().generation
+    return known or devices.client_device().device_kind
 
 
 def get_worker_ips() -> list[str]:
