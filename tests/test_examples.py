@@ -56,6 +56,7 @@ def test_the_accelerator_check_trains_right_in_several_processes(tmp_path):
     assert re.search(r"LSTM +2 by xmp.spawn .* right ", printed)
 
 
+@pytest.mark.slow
 def test_gpt_compiles_a_step_once(tmp_path):
     small = ("--steps", "20", "--letters", "3", "--batch-size", "4", "--layers", "1")
     told = report(example(tmp_path, "gpt", *small))
@@ -98,7 +99,7 @@ def test_processes_with_a_replica_each(tmp_path):
 
 @pytest.mark.slow
 def test_ddp_under_torchrun(tmp_path):
-    start = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0")
+    start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     script = str(EXAMPLES / "data_parallel.py")
     environment = {"XLA_DYNAMO_COMPAT": "1"}
     printed = run(*start, script, "--epochs", "2", cwd=tmp_path, fresh=True, **environment)

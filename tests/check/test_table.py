@@ -69,3 +69,10 @@ def test_names_of_the_page_are_known_to_differ() -> None:
 )
 def test_arguments(text: str, given: bool) -> None:
     assert Given("nprocs", 2, above=1)(call(text)) is given
+
+
+def test_arguments_that_change_nothing() -> None:
+    scale = Given("scale", 2, but=1.0)
+    assert [scale(call(f"f(kind, x, scale={text})")) for text in ("1.0", "0.5", "1 / n")] == [
+        *(False, True, True)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from .findings import Finding, State
 from .scan import Scan, scan
 from .sources import Source
 
+_MENTIONS = re.compile(r"torch_xla|_XLAC|torch\._six|ops\.xla")
 # The modules' short names in torch_xla's documentation, which findings are called by.
 _SHORT = {
     "torch_xla.core.xla_model.": "xm.",
@@ -46,6 +48,8 @@ def of(path: Path) -> Report:
     """Read a file and judge it."""
     try:
         source = sources.read(path)
+        if not _MENTIONS.search(source.text):
+            return Report(source)
         found = scan(source.text)
     except SyntaxError as error:
         line = sources.read(path).place(error.lineno or 1)

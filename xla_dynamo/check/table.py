@@ -15,11 +15,12 @@ from .findings import State
 
 @dataclass(frozen=True)
 class Given:
-    """Whether a call passes an argument, by name or position, and not as None or False."""
+    """Whether a call passes an argument, by name or position, and not as None, False or `but`."""
 
     keyword: str
     position: int | None = None
     above: int | None = None  # a literal number counts above this one only
+    but: float | None = None
 
     def __call__(self, call: ast.Call | None) -> bool:
         value = None if call is None else self._value(call)
@@ -27,7 +28,7 @@ class Given:
             return value is not None
         if self.above is not None and isinstance(value.value, int):
             return value.value > self.above
-        return value.value not in (None, False)
+        return value.value not in (None, False, self.but)
 
     def _value(self, call: ast.Call) -> ast.expr | None:
         for keyword in call.keywords:
@@ -91,7 +92,7 @@ _REPLICAS = [
             f"{module}.all_reduce",
             "scale counts with one replica, too, as documented; torch_xla left it out there.",
             "scale=1.0 / xr.world_size() is right with any number of replicas",
-            Given("scale", 2),
+            Given("scale", 2, but=1.0),
         )
         for module in (_XM, "torch_xla.core.functions")
     ),
