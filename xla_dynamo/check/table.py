@@ -114,12 +114,6 @@ _SPMD = [
         "mark the tensors (xs.mark_sharding), or wrap the model in SpmdFullyShardedDataParallel",
         Given("auto", 0),
     ),
-    Difference(
-        f"{_XS}.ShardingSpec",
-        "minibatch=True raises NotAvailable where there are several processes.",
-        "let each process load the whole batch: it hands its devices their parts",
-        Given("minibatch", 2),
-    ),
     *_no_effect(
         "Linear's own forward is right, and XLA orders the communication.",
         _NONE,
