@@ -72,9 +72,9 @@ class Images(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)),
+            *(nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
         )
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -83,7 +83,6 @@ class Images(nn.Module):
 
 @pytest.mark.slow
 def test_padding_a_convnet_costs_little() -> None:
-    """1.037 of the FLOPs, 1.031 of the bytes: variances take another pass than means do."""
     inputs = torch.randn(32, 3, 16, 16), torch.randint(0, 10, (32,))
     ratios = _ratios(Images(), inputs, 0)
-    assert max(ratios) <= 1.04, ratios
+    assert max(ratios) <= 1.03, ratios

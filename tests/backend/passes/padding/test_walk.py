@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule
 
 import xla_dynamo
 from xla_dynamo.backend.executable import padded_layout, static_program
+from xla_dynamo.backend.executable.request import Request
 from xla_dynamo.backend.graph import edit
 
 aten = torch.ops.aten
@@ -281,7 +282,12 @@ def test_recurrent_layers(programs: list[Graph]) -> None:
     assert len(programs) <= 2
 
 
-def test_running_statistics(programs: list[Graph]) -> None:
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_running_statistics(
+    programs: list[Graph], platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = Request.context
+    monkeypatch.setattr(Request, "context", lambda self, _=None: context(self, platform))
     compiled = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.ReLU()).double()
     eager = copy.deepcopy(compiled)
     run = torch.compile(compiled, backend="xla", options={"bucket": 8})

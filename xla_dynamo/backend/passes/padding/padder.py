@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import edit
 from xla_dynamo.backend.graph.torch_private import FakeTensorMode
+from xla_dynamo.backend.lowering.registry import Target
 
 from .layouts import Dim, constant, factors_of, plain
 from .plan import Plan
@@ -63,8 +64,8 @@ class Padded:
 class Padder:
     """Makes nodes in `graph` before `node`, the traced op that is being padded."""
 
-    def __init__(self, graph: Graph, plan: Plan, random_bits: str = "threefry") -> None:
-        self.graph, self.random_bits = graph, random_bits
+    def __init__(self, graph: Graph, plan: Plan, target: Target) -> None:
+        self.graph, self.target = graph, target
         self.buckets = plan.buckets
         self._known = {**plan.exact, **plan.alike}
         self.node: Node = next(iter(graph.nodes))

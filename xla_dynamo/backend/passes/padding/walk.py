@@ -11,6 +11,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import edit, fx, rng_keys
+from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.passes.static.decompose_unsupported import decompose_symbolic
 from xla_dynamo.backend.passes.static.specialize import CHECKS, find_symbols
 from xla_dynamo.config import config
@@ -33,13 +34,13 @@ _OF_MEMORY = frozenset(
 )
 
 
-def pad(graph: Graph, plan: Plan, random_bits: str = "threefry") -> PaddedGraph:
+def pad(graph: Graph, plan: Plan, target: Target) -> PaddedGraph:
     """Make `graph` static, in place, with the sizes of `plan.buckets`.
 
     Raises:
         Refused: an op has no padded form; the graph is broken then.
     """
-    p = Padder(graph, plan, random_bits)
+    p = Padder(graph, plan, target)
     runtime = find_symbols(graph).runtime_ints
     inputs = fx.placeholders(graph)
     arguments = [_argument(p, node, plan, i in runtime) for i, node in enumerate(inputs)]

@@ -20,5 +20,5 @@ def pad_sizes(graph: Graph, context: Context) -> bool:
     """
     if context.padding is None:
         return False
-    context.lifted.padded = pad(graph, context.padding, context.target.random_bits)
+    context.lifted.padded = pad(graph, context.padding, context.target)
     return True

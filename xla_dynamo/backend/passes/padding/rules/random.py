@@ -43,7 +43,7 @@ def drawn(p: Padder, op: Any, index: int, key: Padded, *args: Any, **options: An
     if not any(map(is_symbolic, [*sizes, *(size for x in operands for size in x.sizes)])):
         made = p.emit(rng_keys.call, op, index, key, *args, **options)
         return _given(p, made, [[plain(n) for n in shape or ()] for shape in p.outs()])
-    if p.random_bits != "threefry":
+    if p.target.random_bits != "threefry":
         raise Refused("the device's own generator draws other numbers for other shapes")
     if op in _FACTORIES:
         return _of_shape(p, op, index, key, list(args), options)

@@ -100,13 +100,12 @@ def mean(p: Padder, x: Padded, *args: Any) -> Padded:
     keepdim, dtype = bool(named.get("keepdim")), p.node.meta["val"].dtype
     if not x.padded_in(dims):
         return p.give(p.again(x, *args), left(x, dims, keepdim))
-    wide = _wide(p, x, dtype)
-    total = padded_sum(p, wide, dims, keepdim)
+    total = padded_sum(p, wide(p, x, dtype), dims, keepdim)
     result = divided(p, total, count(x, dims))
     return p.give(p.emit(aten._to_copy.default, result, dtype=dtype), result.dims)
 
 
-def _wide(p: Padder, x: Padded, dtype: torch.dtype) -> Padded:
+def wide(p: Padder, x: Padded, dtype: torch.dtype) -> Padded:
     """`x` in the dtype in which a result of `dtype` is summed up."""
     wanted = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     if x.value.dtype == wanted:
@@ -116,7 +115,7 @@ def _wide(p: Padder, x: Padded, dtype: torch.dtype) -> Padded:
 
 def moments(p: Padder, x: Padded, dims: Sequence[int], correction: Any) -> tuple[Padded, Padded]:
     """Mean and variance along `dims`, which are kept with size 1, in the dtype of sums."""
-    x = _wide(p, x, x.value.dtype)
+    x = wide(p, x, x.value.dtype)
     number = count(x, dims)
     average = divided(p, padded_sum(p, x, dims, True), number)
     spread = p.give(p.emit(aten.sub.Tensor, x, average), x.dims)
