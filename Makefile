@@ -42,7 +42,8 @@ operators: .venv/.test
 	$(BIN)/python -m tests.operators --door lazy --out operators_lazy.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --door bucket --dtypes float32 --out operators_bucket.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --door batch --dtypes float32 --out operators_batch.jsonl $(ARGS)
-	$(BIN)/python -m tests.operators --door tpu --dtypes float32,bfloat16,int64 --out operators_tpu.jsonl $(ARGS)
+	$(BIN)/python -m tests.operators --door tpu --dtypes float32 --out operators_tpu.jsonl $(ARGS)
+	$(BIN)/python -m tests.operators --door tpu --dtypes bfloat16 --directions forward --out operators_tpu16.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --merge operators*.jsonl
 
 fuzz: .venv/.test

@@ -20,6 +20,7 @@ PUBLISHED = [
     *(f"lazy forward {dtype}" for dtype in DTYPES),
     *(f"{door} {way} float32" for door in ("bucket", "batch") for way in ("forward", "backward")),
     "tpu forward float32",
+    "tpu forward bfloat16",
     "tpu backward float32",
     "lazy backward float32",
     "lazy backward float64",
