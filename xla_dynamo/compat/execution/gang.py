@@ -69,6 +69,7 @@ class Gang:
         self._messages: dict[tuple[str, int], Any] = {}
         self._sent: collections.Counter[str] = collections.Counter()
         self._reserved: collections.Counter[str] = collections.Counter()
+        self._listening: dict[int, str] = {}  # threads that wait for messages
 
     def join(self, rank: int, *, in_turn: bool = False) -> None:
         """The calling thread runs replica `rank`.
@@ -140,10 +141,12 @@ class Gang:
         """The first message that there is under a key, and its address."""
         with self._changed:
             came = lambda: [key for key in keys() if key in self._messages]  # noqa: E731
+            addresses, thread = ", ".join(address for address, _ in keys()), threading.get_ident()
+            self._listening[thread] = addresses
             self._changed.wait_for(lambda: self._broken or came(), config().patience)
+            del self._listening[thread]
             if not came():
                 if self._broken is None:
-                    addresses = ", ".join(address for address, _ in keys())
                     self._break(f"after {config().patience} s, no message came for {addresses}")
                 assert self._broken is not None
                 raise self._broken
@@ -242,7 +245,11 @@ class Gang:
         frames = sys._current_frames()
         parts = []
         for rank in sorted(set(self._ranks) - set(self._given)):
-            frame = frames.get(self._threads.get(rank, -1))
+            thread = self._threads.get(rank, -1)
+            if thread in self._listening:
+                parts.append(f"replica {rank} waits for a message for {self._listening[thread]}")
+                continue
+            frame = frames.get(thread)
             last = traceback.extract_stack(frame)[-1] if frame is not None else None
             where = f"at {last.filename}:{last.lineno} ({last.line})" if last else "gone"
             parts.append(f"replica {rank} is {where}")

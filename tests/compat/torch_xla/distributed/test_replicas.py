@@ -57,7 +57,7 @@ FAULTS = {
     "op": (f"{DIFFERENT}.*'?max", f"{DIFFERENT}.*'max'"),
     "rendezvous": ("replica 1 in rendezvous 'alone'", "rendezvous 'alone'"),
     "receives": (
-        "no message came for channel 5",
+        "no message came for channel 5|replica 1 waits for a message for channel 5",
         "no message came for channel 5; of rank 0: it is",
     ),
     "hangs": (r"replica 1 is at .*time\.sleep", r"rank 1, which .* is at .*replica_faults\.py"),
