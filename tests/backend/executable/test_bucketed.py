@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import xla_dynamo
+from tests.backend.odd_backward import Odd
 from xla_dynamo.backend.executable import padded_layout
 from xla_dynamo.backend.executable.bucketed import Bucketed
 
@@ -145,18 +146,6 @@ def test_results_of_many_threads_are_kept() -> None:
             torch.testing.assert_close(result, expected)
             slope = 2 * expected * (1 - expected.square())
             torch.testing.assert_close(grad, slope @ weight.t())
-
-
-class Odd(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.cos()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return grad + x.sin().median(0).values
 
 
 def test_backward_that_refuses_what_forward_padded() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 
 import xla_dynamo
+from tests.backend.odd_backward import Odd
 from tests.backend.separate_memory import separate_memory as separate_memory
 from xla_dynamo.backend.executable import device_padding, padded_layout
 from xla_dynamo.backend.executable.device_padding import DevicePadding
@@ -91,18 +92,6 @@ def test_a_step_copies_what_the_exact_one_does() -> None:
     exact, padded = moved
     assert (padded.to_device, padded.to_host) == (exact.to_device, exact.to_host)
     assert padded.bytes_to_device == exact.bytes_to_device + 3 * (3 + 5) * 4
-
-
-class Odd(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.cos()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return grad + x.sin().median(0).values
 
 
 @pytest.mark.usefixtures("separate_memory")

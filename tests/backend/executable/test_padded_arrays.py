@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import sympy
 import torch
 
@@ -15,11 +14,6 @@ from xla_dynamo.backend.passes.padding.plan import PaddedGraph, Plan, Result
 from xla_dynamo.backend.runtime import pjrt, transfers
 
 s, t = sympy.symbols("s0 s1", positive=True, integer=True)
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded_layout, "poison", False)
 
 
 def launched(real: dict[Any, int], given: list[Any]) -> tuple[PaddedLaunch, Any, list[Any]]:

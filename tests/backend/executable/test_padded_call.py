@@ -6,7 +6,6 @@ import pytest
 import sympy
 import torch
 
-from xla_dynamo.backend.executable import padded_layout
 from xla_dynamo.backend.executable.padded_call import PaddedCall, Saved
 from xla_dynamo.backend.executable.padded_layout import Layout
 from xla_dynamo.backend.passes.padding.layouts import plain
@@ -16,12 +15,6 @@ from xla_dynamo.errors import XlaDynamoError
 pytestmark = pytest.mark.spine
 s, t = sympy.symbols("s0 s1", positive=True, integer=True)
 REAL, BUCKETS = {s: 3, t: 2}, {s: 4, t: 4}
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doors of the sweep and the fuzzer, in this process before, leave padding poisoned."""
-    monkeypatch.setattr(padded_layout, "poison", False)
 
 
 def graph(*results: Result, names: tuple[str, ...] = ("x",)) -> PaddedGraph:

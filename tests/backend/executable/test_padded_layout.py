@@ -15,12 +15,6 @@ s, t = sympy.symbols("s0 s1", positive=True, integer=True)
 REAL, BUCKETS = {s: 3, t: 2}, {s: 4, t: 4}
 
 
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doors of the sweep and the fuzzer, in this process before, leave padding poisoned."""
-    monkeypatch.setattr(padded_layout, "poison", False)
-
-
 @pytest.mark.parametrize(
     "dims", [(plain(s), plain(5), plain(t)), (with_factors(s * t, [s, t]), plain(2))]
 )

@@ -139,8 +139,11 @@ class Gang:
 
     def _receive(self, keys: Callable[[], list[tuple[str, int]]]) -> tuple[str, Any]:
         """The first message that there is under a key, and its address."""
+
+        def came() -> list[tuple[str, int]]:
+            return [key for key in keys() if key in self._messages]
+
         with self._changed:
-            came = lambda: [key for key in keys() if key in self._messages]  # noqa: E731
             addresses, thread = ", ".join(address for address, _ in keys()), threading.get_ident()
             self._listening[thread] = addresses
             self._changed.wait_for(lambda: self._broken or came(), config().patience)
