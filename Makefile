@@ -1,8 +1,9 @@
 # Every target makes .venv by itself; a second run installs nothing.
 #
 #   make demo     train a digits classifier on XLA          make lint         ruff and pyright
-#   make test     all tests; ARGS="-k digits" picks some    make wheel        dist/*.whl
+#   make test     all tests; ARGS="-k digits" picks some    make wheel        sdist and wheel in dist/, checked
 #   make spine    those of a minute, for the inner loop     make wheel-check  that wheel, in an empty venv
+#   make release  the same of a tagged commit, and what to do with it
 #   make colab-check  the wheel beside what a Colab or Kaggle TPU notebook has installed
 #   make bench    benchmarks; they rewrite README's tables
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
@@ -17,7 +18,7 @@ COLAB_PYTHON ?= python3.12
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test spine lint bench operators fuzz matrix ecosystem wheel wheel-check colab-check
+.PHONY: demo test spine lint bench operators fuzz matrix ecosystem wheel wheel-check colab-check release
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -64,9 +65,11 @@ $(ECOSYSTEM)/.made: tests/ecosystem/requirements.txt constraints.txt
 matrix: .venv/.test
 	$(BIN)/python -m tests.matrix $(ARGS)
 
-wheel: .venv/.test
+# The wheel is built from the sdist, so that both hold all that is needed.
+wheel: .venv/.release
 	rm -rf build dist
-	$(BIN)/python -m build --wheel --no-isolation
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 wheel-check: wheel
 	tests/install_check.sh dist/*.whl
@@ -74,6 +77,10 @@ wheel-check: wheel
 colab-check: wheel
 	PYTHON=$(COLAB_PYTHON) tests/install_check.sh dist/*.whl torch==2.9.0 torch_xla==2.9.0 \
 		jax==0.7.2 jaxlib==0.7.2 transformers accelerate diffusers
+
+release: wheel-check
+	@! ls dist | grep -E 'dev|[+]' || { echo "this commit has no tag of its own, or is changed"; exit 1; }
+	@echo "To publish: git push origin $$(git describe --tags), and twine upload dist/*"
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -102,6 +103,34 @@ assert before == after, {k: (before[k], after[k]) for k in before if before[k] !
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_version_is_that_of_the_installation(monkeypatch):
+    assert xla_dynamo.__version__ == importlib.metadata.version("xla_dynamo")
+    monkeypatch.setattr(xla_dynamo.versions, "installed", lambda package: None)
+    assert xla_dynamo.__version__ == "0+unknown"  # a checkout on PYTHONPATH
+
+
+def test_version_is_the_last_tag(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+
+    def told(*commands: str) -> str:
+        for command in commands:
+            subprocess.run(
+                ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *command.split()],
+                cwd=tmp_path,
+                check=True,
+                capture_output=True,
+            )
+        done = subprocess.run(
+            [sys.executable, "-m", "setuptools_scm"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert told() == "0.1.0.dev0"
+    assert told("init", "add .", "commit -m one", "tag v0.2.0") == "0.2.0"
+    assert told("commit --allow-empty -m two").startswith("0.2.1.dev1+g")
 
 
 def test_wheel_holds_the_package_and_nothing_else(tmp_path):

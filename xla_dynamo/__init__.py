@@ -36,9 +36,15 @@ if typing.TYPE_CHECKING:
     from .backend import xla as xla
     from .backend.jax_functions import jax_function as jax_function
 
+    __version__: str
+
 
 def __getattr__(name: str) -> object:
-    """`xla`, the backend, and `jax_function`: looked up when they are used, for what they load."""
+    """`xla`, `jax_function` and `__version__`: looked up when they are used, for what they load."""
+    if name == "__version__":
+        from .versions import installed
+
+        return installed("xla_dynamo") or "0+unknown"
     if name == "jax_function":
         from .backend import jax_functions
 
@@ -63,6 +69,3 @@ def device() -> str:
     from .backend.runtime.platforms import default_platform
 
     return pjrt.describe(pjrt.device(default_platform()))
-
-
-__version__ = "0.1.0"
