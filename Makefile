@@ -9,6 +9,7 @@
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
 #   make matrix   fresh environments with other versions of Python, torch and jax; writes docs/versions.md
 #   make ecosystem   programs of transformers, diffusers, lightning, ... against eager, in .venv-ecosystem
+#   make notebook   execute examples/start_here.ipynb in a fresh kernel, and write its outputs
 #   make fuzz     1000 random programs against eager, through both doors; failures go to fuzz/
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ COLAB_PYTHON ?= python3.12
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test spine lint bench operators fuzz matrix ecosystem wheel wheel-check colab-check release
+.PHONY: demo test spine lint bench operators fuzz matrix notebook ecosystem wheel wheel-check colab-check release
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -61,6 +62,9 @@ $(ECOSYSTEM)/.made: tests/ecosystem/requirements.txt constraints.txt
 	$(ECOSYSTEM)/bin/pip install --quiet --no-deps torchvision==0.28.0
 	$(ECOSYSTEM)/bin/python -m tests.ecosystem.without_cuda $(ECOSYSTEM)/without-cuda
 	touch $@
+
+notebook: .venv/.test .venv/.notebook
+	$(BIN)/python -m tests.notebooks.execute examples/*.ipynb $(ARGS)
 
 matrix: .venv/.test
 	$(BIN)/python -m tests.matrix $(ARGS)

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.notebooks.outputs import faults
+from tests.notebooks.script import script_of
 from tests.programs import run
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+STAND_INS = ROOT / "tests" / "notebooks" / "stand_ins"
 OF_LIBRARIES = {"hf_trainer", "accelerate_loop", "lightning_fit", "diffusers_sample"} | {
     "torchvision_resnet"
 }
@@ -140,9 +143,28 @@ def test_a_timeline_has_the_steps(tmp_path):
     assert (tmp_path / told["timeline"]).exists()
 
 
+def test_the_notebook_runs_from_top_to_bottom(tmp_path):
+    """Its cells, without a kernel and without plots; `make notebook` has both."""
+    cells = script_of(EXAMPLES / "start_here.ipynb", {}, 1)
+    script = tmp_path / "start_here.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(STAND_INS)!r})\n{cells}")
+    printed = run(str(script), cwd=tmp_path)
+    assert "xla_dynamo is installed: nothing to do" in printed
+    assert "dimension 0 changed from 300 to 250" in printed
+    assert float(re.findall(r"^epoch 3 accuracy (\S+)$", printed, re.MULTILINE)[0]) > 0.9
+    assert "3 programs, for 176 steps and 4 tests" in printed
+    assert re.search(r"^batch 256 .* k cycles$", printed, re.MULTILINE)
+    assert "open in https://ui.perfetto.dev" in printed
+
+
+def test_the_notebook_has_the_outputs_of_its_cells():
+    assert faults(EXAMPLES / "start_here.ipynb") == []
+
+
 def test_each_example_has_its_test_and_its_paragraph():
-    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    paths = {path for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")}
     tested = Path(__file__).read_text()
-    assert {name for name in names - OF_LIBRARIES if f'"{name}' not in tested} == set()
+    alone = {path for path in paths if path.stem not in OF_LIBRARIES}
+    assert {path for path in alone if f'"{path.stem}' not in tested} == set()
     page = (ROOT / "docs" / "examples.md").read_text()
-    assert {name for name in names if f"(../examples/{name}.py)" not in page} == set()
+    assert {path for path in paths if f"(../examples/{path.name})" not in page} == set()
