@@ -5,7 +5,8 @@
 #   make spine    those of a minute, for the inner loop     make wheel-check  that wheel, in an empty venv
 #   make release  the same of a tagged commit, and what to do with it
 #   make colab-check  the wheel beside what a Colab or Kaggle TPU notebook has installed
-#   make bench    benchmarks; they rewrite README's tables
+#   make docs     the documentation as a site, site/index.html; strict
+#   make bench    benchmarks; they rewrite docs/benchmarks.md, docs/speed.md and README's table
 #   make operators   the whole operator sweep (hours; see CONTRIBUTING.md); rewrites docs/operators.md
 #   make matrix   fresh environments with other versions of Python, torch and jax; writes docs/versions.md
 #   make ecosystem   programs of transformers, diffusers, lightning, ... against eager, in .venv-ecosystem
@@ -19,7 +20,7 @@ COLAB_PYTHON ?= python3.12
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test spine lint bench operators fuzz matrix notebook ecosystem wheel wheel-check colab-check release
+.PHONY: demo test spine lint docs bench operators fuzz matrix notebook ecosystem wheel wheel-check colab-check release
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -35,6 +36,11 @@ lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# A link or an anchor that leads nowhere, and a page that is in no menu, are errors.
+docs: .venv/.docs
+	rm -rf site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site . site
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks $(ARGS)

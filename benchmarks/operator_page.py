@@ -1,4 +1,4 @@
-"""What benchmarks/operators.py measured -> docs/speed.md, and a summary in the README."""
+"""What benchmarks/operators.py measured -> docs/speed.md, a summary in docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 LIMIT = 1.1
-PAGE, README = Path("docs/speed.md"), Path("README.md")
+PAGE, SUMMARY = Path("docs/speed.md"), Path("docs/benchmarks.md")
 SECTION = re.compile("(<!-- operators -->\n).*?(<!-- /operators -->)", re.DOTALL)
 TEXT = """# Speed of single ops
 
@@ -16,12 +16,12 @@ Written by `python -m benchmarks.operators`. Each op, and its gradients, as torc
 ([benchmarks/jax_operators.py](../benchmarks/jax_operators.py)), in float32 and PyTorch's layouts,
 on the same CPU client: {cpus} cores.
 
-What is timed is the executable alone, with its inputs on the device; README's benchmarks say what
-a call costs beyond it. Both sides take turns in one process. A time is the least of all rounds,
-since other load on the machine only ever adds to it; memory that results have left is used again.
-"forward and gradients" are two executables here, as autograd calls them, and one in JAX; other
-gradients are timed without the forward. Indices are int64 here, and int32 in JAX, where a row does
-not say otherwise.
+What is timed is the executable alone, with its inputs on the device; [benchmarks.md](benchmarks.md)
+says what a call costs beyond it. Both sides take turns in one process. A time is the least of all
+rounds, since other load on the machine only ever adds to it; memory that results have left is used
+again. "forward and gradients" are two executables here, as autograd calls them, and one in JAX;
+other gradients are timed without the forward. Indices are int64 here, and int32 in JAX, where a row
+does not say otherwise.
 
 {above} of {count} cases are above {limit} times JAX's time.
 {notes}
@@ -100,7 +100,7 @@ def summary(results: list[Result]) -> str:
 
 
 def publish(results: list[Result], cpus: int) -> None:
-    """Rewrite docs/speed.md and the section of the README."""
+    """Rewrite docs/speed.md and the section of docs/benchmarks.md."""
     above = [one for one in results if one.ratio > LIMIT]
     reasons = {key: NOTES.get(key, _UNKNOWN) for key in map(_key, above)}
     notes = "".join(f"\n- {key}: {reason}." for key, reason in reasons.items())
@@ -114,8 +114,8 @@ def publish(results: list[Result], cpus: int) -> None:
             table=table(results),
         )
     )
-    text = README.read_text()
-    README.write_text(
+    text = SUMMARY.read_text()
+    SUMMARY.write_text(
         SECTION.sub(lambda found: f"{found[1]}\n{summary(results)}\n\n{found[2]}", text)
     )
 

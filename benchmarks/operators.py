@@ -5,7 +5,8 @@ gradients; what is timed are the executables alone, on arrays that are on the de
 that of jax.jit of the hand-written function, both on one client. (benchmarks/overhead.py measures
 what a call costs beyond that.) Results are compared before anything is timed. Both sides take turns
 in one process, and the least time of each is its time: other load on the machine only ever adds.
-Rewrites docs/speed.md and the README's summary, and appends to benchmarks/operator_results.jsonl.
+Rewrites docs/speed.md and the summary in docs/benchmarks.md, and appends to
+benchmarks/operator_results.jsonl.
 """
 
 from __future__ import annotations

@@ -16,10 +16,13 @@ class XlaDynamoError(RuntimeError):
 class UnsupportedOp(XlaDynamoError):
     """An op cannot be compiled for XLA with these arguments.
 
-    op: its name ("aten.sort.default").
-    location: the user's line ("train.py:12").
-    reason, remedy: why, and what to do about it, as sentences.
-    All are None where they are not known.
+    Attributes:
+        op: its name ("aten.sort.default").
+        location: the user's line ("train.py:12").
+        reason: why, as a sentence.
+        remedy: what to do about it, as a sentence.
+
+    Each is None where it is not known.
     """
 
     def __init__(

@@ -30,6 +30,9 @@ def jax_function(function: Callable[..., Any]) -> Callable[..., Any]:
     It takes tensors by position, at least one; what is no tensor is bound before, with
     functools.partial. It may not read values: it is traced, once for each combination of shapes
     and dtypes. Where no tensor has a dtype of 64 bits, neither has JAX.
+
+    Results are one tensor, or a tuple of several, with the shapes and dtypes that JAX gives, on the
+    device of the first operand. What the function raises when it is traced is raised by the call.
     """
 
     def listed(*arrays: Any) -> list[Any]:

@@ -52,13 +52,15 @@ class BucketWarning(UserWarning):
 class CompileRecord:
     """One XLA executable that was made.
 
-    graph: which graph: "0/0 forward" is Dynamo's compile id and the kind of the graph.
-    shapes: the shapes and dtypes of its arguments.
-    nodes: FX nodes in it.
-    lowering_seconds, compile_seconds: FX to StableHLO; XLA (or loading from disk).
-    from_disk: whether the executable came from the disk cache.
-    reason: "first call", or which argument and dimension changed.
-    location: the user's line of the first op.
+    Attributes:
+        graph: which graph: "0/0 forward" is Dynamo's compile id and the kind of the graph.
+        shapes: the dtypes and shapes of its arguments: "float32[16, 4]".
+        nodes: how many FX nodes it has.
+        lowering_seconds: time from the FX graph to StableHLO.
+        compile_seconds: time of XLA, or of loading from disk.
+        from_disk: whether the executable came from the disk cache.
+        reason: "first call", or which argument and dimension changed.
+        location: the user's line of the first op: "train.py:12".
     """
 
     graph: str
@@ -83,8 +85,10 @@ class CompileRecord:
 class PassRecord:
     """What one graph pass has done in this process.
 
-    runs: how many graphs it ran on; changed: how many of them it changed.
-    seconds: the time that it took for all of them.
+    Attributes:
+        runs: how many graphs it ran on.
+        changed: how many of them it changed.
+        seconds: the time that it took for all of them.
     """
 
     runs: int = 0
@@ -96,7 +100,11 @@ class PassRecord:
 class Transfers:
     """What was copied between the host and a device that has memory of its own.
 
-    to_device, to_host: how many tensors; bytes_to_device, bytes_to_host: their sizes.
+    Attributes:
+        to_device: how many tensors went to the device.
+        bytes_to_device: their size in bytes.
+        to_host: how many tensors came from there.
+        bytes_to_host: their size in bytes.
     """
 
     to_device: int = 0
@@ -136,7 +144,12 @@ def count(name: str, by: int = 1) -> None:
 
 
 def counters() -> dict[str, int]:
-    """The counters by name; "fallback.aten::nonzero" counts calls of that op on the CPU."""
+    """What was counted since the last `reset_metrics()`, by name.
+
+    "fallback.aten::nonzero" counts calls of that op on the CPU, "fallback.graph" whole graphs that
+    run in eager PyTorch, "bucket.exact" dimensions that go back to exact sizes, and the names of
+    torch_xla's metrics ("MarkStep", "CachedCompile", ...) what they count there.
+    """
     with _lock:
         return dict(_counters)
 
@@ -159,13 +172,13 @@ def count_transfer(size: int, *, to_device: bool) -> None:
 
 
 def compiles() -> list[CompileRecord]:
-    """Every executable made since the last `reset_metrics()`, oldest first."""
+    """Every executable made since the last `reset_metrics()`, oldest first, the last 10,000."""
     with _lock:
         return list(_compiles)
 
 
 def reset_metrics() -> None:
-    """Forget counters, compile records and which warnings were given."""
+    """Forget counters, records of compiles, passes and transfers, and which warnings were given."""
     with _lock:
         _counters.clear()
         _compiles.clear()
@@ -221,9 +234,10 @@ def warn_once(key: object, message: str, category: type[Warning]) -> None:
 
 @contextlib.contextmanager
 def capture() -> Iterator[list[Stages]]:
-    """Collect the stages of everything compiled inside the block (all threads).
+    """Collect the stages of everything compiled inside the block (all threads): a context manager.
 
-    Graphs that were compiled before are not compiled again: call torch.compiler.reset() first.
+    The list that it gives grows by one `Stages` for each executable. What was compiled before is
+    not compiled again: call torch.compiler.reset() first.
     """
     stages: list[Stages] = []
     with _lock:

@@ -37,33 +37,35 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 class Options:
     """What `torch.compile(model, backend="xla", options={...})` takes.
 
-    platform: PJRT platform to run on; default: see `xla_dynamo.config.Config.platform`.
-    fallback: "cpu" runs an op that cannot be lowered in eager PyTorch on the CPU, counted and
-        reported once; "error" raises `UnsupportedOp` instead.
-    matmul_precision: "highest", "high" or "medium" for float32 products; default:
-        torch.get_float32_matmul_precision() at compile time.
-    convolution_precision: the same for float32 convolutions; default: matmul_precision where that
-        is given; else on NVIDIA's GPUs what PyTorch does there, "medium" (TF32) unless
-        torch.backends.cudnn.conv.fp32_precision is another, and elsewhere as for products.
-    numerics: "eager" keeps XLA from rewriting floats as if they were real numbers; "xla" lets it,
-        as JAX does: faster in places, other last digits, signs of zeros and overflows. Wrong
-        results of XLA's compilers are mended in both. Default: XLA_DYNAMO_NUMERICS, or "eager".
-    cpu_kernels: "torch" lets programs on the CPU call PyTorch's own kernels where those are faster;
-        "xla" makes programs of XLA alone. Default: XLA_DYNAMO_CPU_KERNELS, or "torch".
-    attention: on TPUs, "kernel" computes scaled_dot_product_attention by a kernel where there is
-        one (not with dropout, float64 or float16), "xla" by XLA's products; "auto" takes the
-        kernel from 512 queries and keys on. Default: XLA_DYNAMO_ATTENTION, or "auto".
-    random_bits: "threefry" gives the same numbers on every device; "rbg" takes the device's own
-        generator, as reproducible on one kind of device: on a TPU, dropout takes half the time.
-        Default: XLA_DYNAMO_RANDOM_BITS, or "threefry".
-    deterministic: bitwise the same from run to run, also where the device has faster
-        nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
-    disk_cache: whether compiled executables are kept on disk.
-    bucket: the sizes that programs are compiled for where sizes change, the others are padded to:
-        "powers_of_two", "half_steps", an int, a list of sizes, or a function of a size; None
-        compiles for each size. Default: XLA_DYNAMO_BUCKET, or None.
-    max_executables: executables kept per graph; the least recently used is dropped.
-    compiler_options: XLA's own options by name, such as {"xla_cpu_enable_fast_math": True}.
+    Attributes:
+        platform: PJRT platform to run on; default: see `xla_dynamo.config.Config.platform`.
+        fallback: "cpu" runs an op that cannot be lowered in eager PyTorch on the CPU, counted and
+            reported once; "error" raises `UnsupportedOp` instead.
+        matmul_precision: "highest", "high" or "medium" for float32 products; default:
+            torch.get_float32_matmul_precision() at compile time.
+        convolution_precision: the same for float32 convolutions; default: matmul_precision where
+            that is given; else on NVIDIA's GPUs what PyTorch does there, "medium" (TF32) unless
+            torch.backends.cudnn.conv.fp32_precision is another, and elsewhere as for products.
+        numerics: "eager" keeps XLA from rewriting floats as if they were real numbers; "xla" lets
+            it, as JAX does: faster in places, other last digits, signs of zeros and overflows.
+            Wrong results of XLA's compilers are mended in both. Default: XLA_DYNAMO_NUMERICS, or
+            "eager".
+        cpu_kernels: "torch" lets programs on the CPU call PyTorch's own kernels where those are
+            faster; "xla" makes programs of XLA alone. Default: XLA_DYNAMO_CPU_KERNELS, or "torch".
+        attention: on TPUs, "kernel" computes scaled_dot_product_attention by a kernel where there
+            is one (not with dropout, float64 or float16), "xla" by XLA's products; "auto" takes the
+            kernel from 512 queries and keys on. Default: XLA_DYNAMO_ATTENTION, or "auto".
+        random_bits: "threefry" gives the same numbers on every device; "rbg" takes the device's own
+            generator, as reproducible on one kind of device: on a TPU, dropout takes half the time.
+            Default: XLA_DYNAMO_RANDOM_BITS, or "threefry".
+        deterministic: bitwise the same from run to run, also where the device has faster
+            nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
+        disk_cache: whether compiled executables are kept on disk.
+        bucket: the sizes that programs are compiled for where sizes change, the others are padded
+            to: "powers_of_two", "half_steps", an int, a list of sizes, or a function of a size;
+            None compiles for each size. Default: XLA_DYNAMO_BUCKET, or None.
+        max_executables: executables kept per graph; the least recently used is dropped.
+        compiler_options: XLA's own options by name, such as {"xla_cpu_enable_fast_math": True}.
     """
 
     platform: str | None = None

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tests.compat.failing import Odd, X, even, failed
 from tests.like_eager.lazy import XLA, assert_same
+from xla_dynamo import OptionError
 from xla_dynamo.backend.runtime import pjrt
-from xla_dynamo.compat.execution import failed_values
+from xla_dynamo.compat.execution import failed_values, sync
 
 pytestmark = pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
 
@@ -71,3 +72,11 @@ def test_an_interrupt_while_the_rest_is_computed_loses_nothing(
         xm.mark_step()
     assert_same(other, X * 5)
     assert failed(bad)
+
+
+def test_options_are_checked_where_they_are_set() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'bucket'"):
+        sync.set_option("bukket", 64)
+    with pytest.raises(OptionError, match="not legal"):
+        sync.set_option("fallback", "gpu")
+    assert (torch.ones(2, device="xla") + 1).tolist() == [2.0, 2.0]

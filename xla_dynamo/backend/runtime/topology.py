@@ -34,10 +34,16 @@ _ENVIRONMENT = {
 class Analysis:
     """The device compiler's analysis of a program (per step, one core).
 
-    flops: floating-point operations. bytes_accessed: memory traffic in bytes.
-    arguments, outputs, aliased, temporary, code: sizes in bytes; `aliased` bytes of the outputs
-    reuse arguments' memory. cycles: the compiler's own estimate of its operations' times, those of
-    loops as often as they run; scatters and kernels in Pallas have none.
+    Attributes:
+        flops: floating-point operations.
+        bytes_accessed: memory traffic in bytes.
+        arguments: size of the arguments in bytes.
+        outputs: size of the results in bytes.
+        aliased: bytes of the results that reuse arguments' memory.
+        temporary: bytes of memory that the program needs beside both.
+        code: size of the program in bytes.
+        cycles: the compiler's own estimate of its operations' times, those of loops as often as
+            they run; scatters and kernels in Pallas have none.
     """
 
     flops: float

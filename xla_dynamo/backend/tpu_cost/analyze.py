@@ -63,7 +63,14 @@ def lower_training_step(
     matmul_precision: str | None = None,
     numerics: str | None = None,
 ) -> Lowered:
-    """The step that `analyze_training_step` compiles, as StableHLO for TPUs."""
+    """The step that `analyze_training_step` compiles, as StableHLO for TPUs: see `.stablehlo`.
+
+    Arguments are those of `analyze_training_step`. It needs no libtpu.
+
+    Raises:
+        CompileError: the step is not one program.
+        UnsupportedOp: an op has no lowering.
+    """
     pjrt.device("cpu")
     given = {"matmul_precision": matmul_precision, "numerics": numerics}
     chosen = options.parse({k: v for k, v in given.items() if v is not None}, None)

@@ -37,7 +37,10 @@ _COLLECTIVE = re.compile(
 class PartitionedStep:
     """What the TPU compiler says of a step over all chips.
 
-    chip: costs of one chip. collectives: how many of each kind its program has; hlo: the program.
+    Attributes:
+        chip: costs of one chip.
+        collectives: how many of each kind its program has, by XLA's name.
+        hlo: the program, as text of XLA's HLO.
     """
 
     chip: topology.Analysis

@@ -24,11 +24,15 @@ def set_option(name: str, value: Any) -> bool:
     """Remember an option of `xla_dynamo.backend.options.Options`, None: its default; if it is new.
 
     What is pending, and what is compiled, is another module's business: see sync.set_option.
+
+    Raises:
+        OptionError: an unknown name, or an illegal value.
     """
     before = dict(_options)
     if value is None:
         _options.pop(name, None)
     else:
+        backend_options.parse({name: value}, None)
         _options[name] = value
     return _options != before
 

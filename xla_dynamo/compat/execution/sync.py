@@ -218,6 +218,9 @@ def set_option(name: str, value: Any) -> None:
     """Set an option of `xla_dynamo.backend.options.Options` for the process; None: its default.
 
     What is pending is launched with the options as they were; what was compiled is compiled again.
+
+    Raises:
+        OptionError: an unknown name, or an illegal value.
     """
     if not settings.set_option(name, value):
         return
