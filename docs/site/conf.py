@@ -6,6 +6,7 @@ them. Nothing is fetched, neither when the site is built nor when it is read.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -78,11 +79,12 @@ html_static_path = ["static"]
 html_extra_path = ["root"]  # site/index.html leads to the start page
 html_css_files = ["site.css"]
 html_js_files = [("operators.js", {"defer": "defer"})]
-html_copy_source = html_show_sphinx = False
+html_copy_source = html_show_sphinx = html_show_copyright = False
 
 
-def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
-    """Give the start page the sidebar's table of contents."""
+def fit_to_the_site(app: Sphinx, page: str, source: list[str]) -> None:
+    """Links named after files get the titles of pages; the start page, the sidebar's contents."""
+    source[0] = re.sub(r"\[[\w./]+\.md\]\(", "[](", source[0])
     if page == START:
         for caption, pages in NAVIGATION.items():
             entries = "\n".join(f"{title} <{name}>" for title, name in pages.items())
@@ -90,4 +92,4 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", add_navigation)
+    app.connect("source-read", fit_to_the_site)
