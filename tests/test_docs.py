@@ -5,6 +5,7 @@ Commands of its other blocks exist, with their options; tests/test_examples.py r
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import shlex
@@ -39,6 +40,18 @@ def test_page(page, tmp_path):
     script = tmp_path / page.with_suffix(".py").name
     script.write_text(program)
     run(str(script), cwd=tmp_path)
+
+
+def test_every_page_is_in_the_sidebar():
+    """Of the site, which is not built here: `make docs` also checks links."""
+    settings = (ROOT / "docs" / "site" / "conf.py").read_text()
+    table = re.search(r"^NAVIGATION = (.*?^\})", settings, re.MULTILINE | re.DOTALL)
+    assert table
+    pages = [page for part in ast.literal_eval(table[1]).values() for page in part.values()]
+    assert sorted(pages) == sorted(
+        ["self", "/CONTRIBUTING", "/CHANGELOG"]
+        + [page.stem for page in (ROOT / "docs").glob("*.md") if page.stem != "index"]
+    )
 
 
 def test_program_of_keeps_python_and_line_numbers():
