@@ -69,7 +69,7 @@ $(ECOSYSTEM)/.made: tests/ecosystem/requirements.txt constraints.txt
 	$(ECOSYSTEM)/bin/python -m tests.ecosystem.without_cuda $(ECOSYSTEM)/without-cuda
 	touch $@
 
-notebook: .venv/.test .venv/.notebook
+notebook: .venv/.test
 	$(BIN)/python -m tests.notebooks.execute examples/*.ipynb $(ARGS)
 
 matrix: .venv/.test
