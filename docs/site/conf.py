@@ -7,9 +7,12 @@ them. Nothing is fetched, neither when the site is built nor when it is read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from sphinx.application import Sphinx
+from sphinx.builders.html import StandaloneHTMLBuilder
 
 import xla_dynamo
 
@@ -82,14 +85,37 @@ html_js_files = [("operators.js", {"defer": "defer"})]
 html_copy_source = html_show_sphinx = html_show_copyright = False
 
 
+# Files that pages link to, such as examples/gpt.py: each gets a page, too.
+SOURCES: set[str] = set()
+
+
+def link_to_source(found: re.Match[str]) -> str:
+    """A link to a Python file, as one to the page that shows it."""
+    name, path = found[1], found[2]
+    if not (ROOT / path).is_file():
+        return found[0]  # Sphinx says where
+    SOURCES.add(path)
+    return f'<a href="../{path}.html">{name.strip("`")}</a>'
+
+
 def fit_to_the_site(app: Sphinx, page: str, source: list[str]) -> None:
     """Links named after files get the titles of pages; the start page, the sidebar's contents."""
     source[0] = re.sub(r"\[[\w./]+\.md\]\(", "[](", source[0])
+    source[0] = re.sub(r"\[([^\]\n]+)\]\(\.\./([\w/]+\.py)\)", link_to_source, source[0])
     if page == START:
         for caption, pages in NAVIGATION.items():
             entries = "\n".join(f"{title} <{name}>" for title, name in pages.items())
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
 
 
+def show_sources(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
+    """A page for each file of SOURCES."""
+    for path in sorted(SOURCES):
+        highlighter = cast(StandaloneHTMLBuilder, app.builder).highlighter
+        code = highlighter.highlight_block((ROOT / path).read_text(), "python")
+        yield path, {"title": path, "body": f"<h1>{path}</h1>{code}"}, "page.html"
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", fit_to_the_site)
+    app.connect("html-collect-pages", show_sources)
