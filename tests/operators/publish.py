@@ -44,16 +44,18 @@ _WAYS = {"torch-mlir": "torch-mlir", "rule": "JAX rule", "cpu": "CPU"}
 
 _INTRODUCTION = """# Operators
 
+The tables: [forward](#forward), [backward](#backward).
+
 Every operator of PyTorch's own test database (`torch.testing`'s OpInfo) and every dtype that it
 declares for the CPU, run on the CPU client and compared with eager PyTorch at
 `torch.testing.assert_close`'s default bounds; float64 gradients to 1e-7. It is run through two
 doors: `torch.compile(fullgraph=True, backend="xla")`, and tensors of the lazy device `xla:0`; and
-for float32 through two more, `options={"bucket": ...}` (docs/shapes.md), where what is behind the
-elements is nan: with every dimension of every tensor padded, called with the sizes 2, 3, P-1, P and
-P+1 around a bucket of P; and with the first dimension alone, the batch. There "declined" means that
-a dimension gets exact sizes, with a warning. A last door is for TPUs, of which there was none:
-graphs are lowered as for a TPU v5e, libtpu compiles each program, and the CPU runs it, so that the
-numbers are those of the lowerings, in the CPU's arithmetic. This page is generated: `make
+for float32 through two more, `options={"bucket": ...}` ([shapes.md](shapes.md)), where what is
+behind the elements is nan: with every dimension of every tensor padded, called with the sizes 2, 3,
+P-1, P and P+1 around a bucket of P; and with the first dimension alone, the batch. There "declined"
+means that a dimension gets exact sizes, with a warning. A last door is for TPUs, of which there was
+none: graphs are lowered as for a TPU v5e, libtpu compiles each program, and the CPU runs it, so
+that the numbers are those of the lowerings, in the CPU's arithmetic. This page is generated: `make
 operators` runs the sweep and rewrites it.
 
 | mark | meaning |

@@ -1,4 +1,4 @@
-// A filter above each table of operators: words of a row, and only rows that are not right throughout.
+// A filter above each table of operators: words of a row, and only rows that are not ✓ throughout.
 for (const table of document.querySelectorAll("table")) {
   if (table.querySelector("th")?.textContent.trim() !== "operator") continue;
   const rows = [...table.tBodies[0].rows].map((row) => ({
@@ -10,7 +10,7 @@ for (const table of document.querySelectorAll("table")) {
   bar.className = "operator-filter";
   bar.innerHTML =
     '<input type="search" placeholder="fft, pool, torch-mlir, ..." aria-label="filter operators">' +
-    '<label><input type="checkbox"> only what is not right everywhere</label><output></output>';
+    '<label><input type="checkbox"> only what is not ✓ throughout</label><output></output>';
   const [words, only] = bar.querySelectorAll("input");
   const filter = () => {
     const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
