@@ -11,6 +11,7 @@
 #   make matrix   fresh environments with other versions of Python, torch and jax; writes docs/versions.md
 #   make ecosystem   programs of transformers, diffusers, lightning, ... against eager, in .venv-ecosystem
 #   make notebook   execute examples/start_here.ipynb in a fresh kernel, and write its outputs
+#   make browser  the page of a report in headless Chromium, which has to be there; writes docs/report.png
 #   make fuzz     1000 random programs against eager, through both doors; failures go to fuzz/
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ COLAB_PYTHON ?= python3.12
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test spine lint docs bench operators fuzz matrix notebook ecosystem wheel wheel-check colab-check release
+.PHONY: browser demo test spine lint docs bench operators fuzz matrix notebook ecosystem wheel wheel-check colab-check release
 .SUFFIXES:
 
 demo: .venv/.demo
@@ -53,6 +54,10 @@ operators: .venv/.test
 	$(BIN)/python -m tests.operators --door tpu --dtypes float32 --out operators_tpu.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --door tpu --dtypes bfloat16 --directions forward --out operators_tpu16.jsonl $(ARGS)
 	$(BIN)/python -m tests.operators --merge operators*.jsonl
+
+# Of a run that compiles everything: its own cache of programs is empty.
+browser: .venv/.test
+	XLA_DYNAMO_CACHE_DIR=0 $(BIN)/python -W ignore -m tests.browser --screenshot $(ARGS)
 
 fuzz: .venv/.test
 	$(BIN)/python -W ignore -m tests.fuzz $(ARGS)

@@ -1,7 +1,8 @@
 """A timeline of training steps, for Perfetto or TensorBoard: python examples/profile_steps.py
 
 jax.profiler records what XLA runs and when; the regions that are named here are in it. Open the
-file that ends in .trace.json.gz in https://ui.perfetto.dev.
+file that ends in .trace.json.gz in https://ui.perfetto.dev. torch.profiler has each launch of a
+program among PyTorch's own ops.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ def main() -> None:
     for name in ("forward", "backward", "update"):
         times = sorted(event["dur"] for event in events if event.get("name") == name)
         print(f"{name:<9} {len(times)} times, median {times[len(times) // 2] / 1e3:.2f} ms")
+    with torch.profiler.profile() as profile:
+        step(x)
+    launches = [event.key for event in profile.key_averages() if event.key.startswith("xla ")]
+    print(f"launches  {', '.join(sorted(name.partition(' (')[0] for name in launches))}")
     print(f"programs  {len(xla_dynamo.compiles())}")
     print(f"timeline  {trace}")
 

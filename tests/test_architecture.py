@@ -86,7 +86,7 @@ ORDERS = {
         ("torch_xla", "torch_xla_py", "_XLAC"),
     ],
     BACKEND: [
-        ("ops", "graph", "options", "buckets", "metrics", "jax_adapter"),
+        ("ops", "graph", "options", "buckets", "metrics", "observers", "jax_adapter"),
         ("runtime", "lowering"),
         ("decompositions",),
         ("passes",),
@@ -313,6 +313,7 @@ UNBOUNDED = {
     "backend.metrics._passes": "one for each pass",
     "backend.metrics._captures": "one for each open capture() of the user's",
     "backend.metrics._dumped": "one for each graph whose files the user asked for",
+    "backend.observers.sources": "one: compat",
     "backend.runtime.buffers._residents": "one for each device",
     "backend.runtime.pjrt.device": "one for each device",
     "backend.jax_adapter._cpu_client": "two",

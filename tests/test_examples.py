@@ -139,6 +139,7 @@ def test_the_cost_on_a_tpu(tmp_path):
 def test_a_timeline_has_the_steps(tmp_path):
     told = report(example(tmp_path, "profile_steps", "--steps", "3", "--folder", "timeline"))
     assert told["backward"].startswith("3 times, median ")
+    assert told["launches"] == "xla 0/0 backward, xla 0/0 forward, xla 2/0 inference"
     assert told["programs"] == "3"
     assert (tmp_path / told["timeline"]).exists()
 

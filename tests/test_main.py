@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 import xla_dynamo
+from tests.report import runs
 from xla_dynamo import __main__, config
+from xla_dynamo.reporting import page
 
 
 @pytest.fixture
@@ -50,6 +52,15 @@ def test_doctor_is_told_of_the_cache(cache_dir, monkeypatch):
     )
     assert __main__.main(["doctor"]) == 1
     assert __main__.main(["doctor", "--json"]) == 3
+
+
+def test_a_page_is_shown_as_text(tmp_path, capsys):
+    page.write(runs.run(), tmp_path / "run.html")
+    assert __main__.main(["report", str(tmp_path / "run.html")]) == 0
+    assert "0/1 forward" in capsys.readouterr().out
+    (tmp_path / "other.html").write_text("")
+    assert __main__.main(["report", str(tmp_path / "other.html")]) == 1
+    assert "is not a page of xla_dynamo.report" in capsys.readouterr().err
 
 
 def test_version(capsys):

@@ -35,12 +35,13 @@ from .errors import XlaDynamoError as XlaDynamoError
 if typing.TYPE_CHECKING:
     from .backend import xla as xla
     from .backend.jax_functions import jax_function as jax_function
+    from .reporting.session import report as report
 
     __version__: str
 
 
 def __getattr__(name: str) -> object:
-    """`xla`, `jax_function` and `__version__`: looked up when they are used, for what they load."""
+    """What loads more than this: `xla`, `jax_function`, `report` and `__version__`."""
     if name == "__version__":
         from .versions import installed
 
@@ -49,6 +50,10 @@ def __getattr__(name: str) -> object:
         from .backend import jax_functions
 
         return jax_functions.jax_function
+    if name == "report":
+        from .reporting import session
+
+        return session.report
     if name != "xla":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import backend

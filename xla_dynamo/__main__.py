@@ -1,10 +1,11 @@
-"""python -m xla_dynamo check | run | doctor | cache: torch_xla scripts, this environment."""
+"""python -m xla_dynamo check | run | report | doctor | cache: scripts, runs, this environment."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from . import __version__, doctor, run
 from .backend.runtime import cache
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reader = commands.add_parser("check", help="what of torch_xla's a script uses, and how it does")
     check.add_arguments(reader)
     commands.add_parser("run", help="a script that was written for torch_xla, with its arguments")
+    shown = commands.add_parser("report", help="the page of a run (run --report), as text")
+    shown.add_argument("page", type=Path, help="the .html file")
     tried = commands.add_parser("doctor", help="whether this installation works, and what is wrong")
     tried.add_argument("--json", action="store_true", help="for a bug report")
     stored = commands.add_parser("cache", help="the folder of compiled executables and its size")
@@ -32,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return check.main(options.paths, options.json)
     if options.command == "doctor":
         return doctor.main(_describe_cache(), options.json)
+    if options.command == "report":
+        return _show(options.page)
     if options.clear:
         _clear()
     print(_describe_cache())
@@ -44,6 +49,18 @@ def _describe_cache() -> str:
         return "off (XLA_DYNAMO_CACHE_DIR=0)"
     sizes = [entry.stat().st_size for entry in cache.entries(folder)]
     return f"{folder}: {len(sizes)} executables, {sum(sizes) / 2**20:.1f} MiB"
+
+
+def _show(path: Path) -> int:
+    from .reporting import page, terminal
+
+    try:
+        run = page.read(path)
+    except (OSError, ValueError) as error:
+        print(f"python -m xla_dynamo report: {error}", file=sys.stderr)
+        return 1
+    print(terminal.text(run, colour=sys.stdout.isatty()))
+    return 0
 
 
 def _clear() -> None:

@@ -1,5 +1,7 @@
 """`python -m xla_dynamo run script.py args...` runs a script with torch_xla's names.
 
+With `--report out.html` before the script, a page about the run is written (xla_dynamo.reporting).
+
 The script has the sys.argv, sys.path, __main__, exit code and tracebacks that plain Python gives
 it. The names resolve in it and, through XLA_DYNAMO_COMPAT, in the processes that it starts.
 """
@@ -17,7 +19,12 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 from typing import Any
 
-USAGE = "usage: python -m xla_dynamo run (SCRIPT | -m MODULE) [ARGUMENTS...]"
+from .errors import InstallationError
+
+USAGE = (
+    "usage: python -m xla_dynamo run [--report FILE.html | --report -] (SCRIPT | -m MODULE) "
+    "[ARGUMENTS...]"
+)
 # What `python -m` itself calls, in the namespace of sys.modules["__main__"].
 _run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
 
@@ -28,12 +35,15 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         SystemExit, KeyboardInterrupt: as the script raises them.
     """
+    arguments, report = _report_of(arguments)
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         print(USAGE, file=sys.stdout if "-h" in arguments[:1] else sys.stderr)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
     os.environ["XLA_DYNAMO_COMPAT"] = "1"
     import xla_dynamo.compat  # noqa: F401
 
+    if report is not None and not _begin(report):
+        return 2
     sys.modules["__main__"] = module = ModuleType("__main__")
     module.__dict__.update(__builtins__=builtins, __annotations__={}, __cached__=None)
     sys.argv = list(arguments)
@@ -58,6 +68,28 @@ def main(arguments: Sequence[str]) -> int:
             raise
         return 1
     return 0
+
+
+def _report_of(arguments: Sequence[str]) -> tuple[Sequence[str], str | None]:
+    """The arguments without `--report FILE`, and the file."""
+    option, _, file = arguments[0].partition("=") if arguments else ("", "", "")
+    if option != "--report":
+        return arguments, None
+    if file:
+        return arguments[1:], file
+    return arguments[2:], arguments[1] if len(arguments) > 1 else None
+
+
+def _begin(report: str) -> bool:
+    """Begin the report of the run; whether it can be written."""
+    from .reporting import session
+
+    try:
+        session.begin_run(report)
+    except (OSError, InstallationError) as error:
+        print(f"{sys.executable}: --report {report}: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _run_file(path: str, module: ModuleType) -> None:

@@ -42,6 +42,7 @@ NAVIGATION = {
     },
     "Debug": {
         "When something is wrong": "debugging",
+        "The report of a run": "report",
         "Recompilation": "recompilation",
         "Errors and warnings": "errors",
     },

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule
 
 from xla_dynamo import versions
+from xla_dynamo.config import config
 
 
 def _xla(
@@ -37,6 +38,10 @@ def _xla(
     # Here, not above: naming the backend must import neither Dynamo nor jax nor torch_mlir.
     from .capture import own_errors
 
+    if config().report is not None:
+        from xla_dynamo.reporting import session
+
+        session.begin_if_asked()
     with own_errors.passing_through("xla", sys._getframe()):
         return _compiled(gm, example_inputs, options, mode)
 

@@ -30,6 +30,7 @@ _transfers = [0, 0, 0, 0]
 _captures: list[list[Stages]] = []
 _dumped: collections.Counter[str] = collections.Counter()  # files by graph; only for dumps
 _reported: Bounded[object, bool] = Bounded(10_000)
+_fallbacks: Bounded[FallbackRecord, bool] = Bounded(1000)
 
 compile_log = logging.getLogger("xla_dynamo.compiles")
 _STAGES = ("fx", "torch_dialect", "stablehlo", "hlo")
@@ -79,6 +80,16 @@ class CompileRecord:
             f"{self.compile_seconds:.2f} s for ({', '.join(self.shapes)}): {self.reason}; "
             f"first op at {self.location}"
         )
+
+
+@dataclass(frozen=True)
+class FallbackRecord:
+    """What runs on the CPU: an op of a line ("aten::nonzero"), or a graph; why, and what to do."""
+
+    op: str
+    location: str
+    reason: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,12 +196,25 @@ def reset_metrics() -> None:
         _passes.clear()
         _transfers[:] = [0, 0, 0, 0]
         _reported.clear()
+        _fallbacks.clear()
 
 
 def record_compile(record: CompileRecord) -> None:
     with _lock:
         _compiles.append(record)
     compile_log.info("%s", record)
+
+
+def record_fallback(record: FallbackRecord) -> None:
+    """Note what runs on the CPU; `counters()` counts how often."""
+    with _lock:
+        _fallbacks[record] = True
+
+
+def fallbacks() -> list[FallbackRecord]:
+    """What runs on the CPU, of what was compiled since the last `reset_metrics()`."""
+    with _lock:
+        return list(_fallbacks)
 
 
 def passes() -> dict[str, PassRecord]:

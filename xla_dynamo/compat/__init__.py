@@ -12,7 +12,7 @@ from xla_dynamo import versions
 from .device import autocast, grad_scaler, register, torch_patches, torchrun
 from .execution.sync import set_option as set_option
 from .namespace import finder, operators
-from .reporting import debugging
+from .reporting import debugging, run_report
 
 
 def install() -> None:
@@ -31,6 +31,7 @@ def install() -> None:
     debugging.install()
     operators.install()
     torchrun.install()
+    run_report.install()
 
 
 def uninstall() -> None:

@@ -29,7 +29,7 @@ class FakeArray:
 
 def test_the_watch_reports_what_has_ended_in_order() -> None:
     spent: list[int] = []
-    watch = Watch(spent.append)
+    watch = Watch(lambda program, nanoseconds, end: spent.append(nanoseconds))
     arrays = [FakeArray() for _ in range(3)]
     start = time.perf_counter_ns()
     for program, array in enumerate(arrays):
@@ -48,7 +48,7 @@ def test_the_watch_reports_what_has_ended_in_order() -> None:
 
 def test_a_result_that_was_given_away_shares_the_time_of_the_next() -> None:
     spent: list[int] = []
-    watch = Watch(spent.append)
+    watch = Watch(lambda program, nanoseconds, end: spent.append(nanoseconds))
     first, second = FakeArray(), FakeArray()
     start = time.perf_counter_ns()
     watch.launched(start, first, 0)

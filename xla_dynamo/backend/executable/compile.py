@@ -12,7 +12,7 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend import metrics, pipeline
+from xla_dynamo.backend import metrics, observers, pipeline
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering import dtypes as dtype_table
 from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
@@ -53,6 +53,8 @@ def compile_executable(
     record = _record(graph, request, seconds, from_disk)
     if record is not None and key is not None:
         executable.origin = pjrt.Origin(key, inputs, outputs, record.shapes, record.nodes)
+    if record is not None:
+        observers.compiled(record, executable, graph)
     if keep_text:
         _publish(graph, request, lowered, executable)
     return executable
@@ -112,14 +114,16 @@ def _load_or_compile(
     overrides = request.options.xla_overrides(pjrt.platform(device))
     entry = _entry(lowered, request, device, overrides)
     if entry is None:
-        return pjrt.compile(lowered.module, device, inputs, outputs, overrides), None, False
+        alone = pjrt.compile(lowered.module, device, inputs, outputs, overrides, request.name)
+        return alone, None, False
     disk, key, data = entry
     if data is not None:
         try:
-            return pjrt.deserialize(data, device, inputs, outputs, overrides), key, True
+            found = pjrt.deserialize(data, device, inputs, outputs, overrides, request.name)
+            return found, key, True
         except Exception as error:
             metrics.compile_log.info("a cached executable does not load, compiling: %s", error)
-    executable = pjrt.compile(lowered.module, device, inputs, outputs, overrides)
+    executable = pjrt.compile(lowered.module, device, inputs, outputs, overrides, request.name)
     try:
         disk.put(key, executable.serialize())
     except Exception as error:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from xla_dynamo import versions
-from xla_dynamo.backend import jax_adapter, metrics
+from xla_dynamo.backend import jax_adapter, metrics, observers
 from xla_dynamo.backend.lowering.registry import RULES
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import target_of
@@ -110,13 +110,15 @@ def load(
     if data is None:
         return None
     overrides = request.options.xla_overrides(pjrt.platform(device))
-    executable = pjrt.deserialize(data, device, known.inputs, known.outputs, overrides)
+    name, reason = request.name, request.reason
+    executable = pjrt.deserialize(data, device, known.inputs, known.outputs, overrides, name)
     executable.aliases = known.aliases
     seconds = 0.0, time.perf_counter() - start
-    name, reason = request.name, request.reason
-    metrics.record_compile(
-        metrics.CompileRecord(name, known.shapes, known.nodes, *seconds, True, reason, location)
+    record = metrics.CompileRecord(
+        name, known.shapes, known.nodes, *seconds, True, reason, location
     )
+    metrics.record_compile(record)
+    observers.compiled(record, executable, None)
     return executable
 
 

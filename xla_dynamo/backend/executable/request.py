@@ -52,6 +52,7 @@ def without_host_kernels(request: Request) -> Request:
 
 def warn_of_eager(request: Request, error: Exception) -> None:
     """Warn that a whole graph runs on the CPU, because a compiler refused it."""
+    metrics.record_fallback(metrics.FallbackRecord(request.name, "", str(error)))
     metrics.warn_once(
         ("graph", str(error)),
         f"{request.name} runs on the CPU in eager PyTorch: {error}",

@@ -9,6 +9,7 @@ Dynamo) and runtime.pjrt (DLPack). A release of PyTorch that renames something i
 - torch._C._nn: functions that torch.nn.functional calls, as Dynamo's graphs name them
 - torch._higher_order_ops: flex_attention's eager implementation
 - torch._C._distributed_c10d: process groups by the names that graphs hold
+- torch._C._autograd: whether a profiler is on, in 30 ns
 - Tensor._make_wrapper_subclass, torch._C._disabled_torch_function_impl: tensors without memory
 - torch._dispatch, torch.utils._python_dispatch, torch._C._ExcludeDispatchKeyGuard: what takes part
   in the dispatch of an op
@@ -41,6 +42,8 @@ reduction_number = _reduction.get_enum
 old_reduction_number = _reduction.legacy_get_enum
 nn_functions: Any = torch._C._nn  # type: ignore[attr-defined]
 resolve_process_group: Any = _resolve_process_group
+# Whether torch.profiler, or its older form, records this thread now.
+is_profiling: Any = torch._C._autograd._profiler_enabled  # type: ignore[attr-defined]
 no_modes = _disable_current_modes
 # A tensor subclass's instance of given shape, dtype and device, without memory.
 wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]

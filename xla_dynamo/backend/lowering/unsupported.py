@@ -115,8 +115,12 @@ def report(refused: dict[Node, Refusal], options: Options) -> None:
 
 @optional(None)
 def _warn(node: Node, refusal: Refusal) -> None:
+    at = location_of(node)
+    op = (counter_of(node) or str(_named(node))).removeprefix("fallback.")
+    where = f"{at} ({at.code})" if at.code else str(at)
+    metrics.record_fallback(metrics.FallbackRecord(op, where, refusal.reason, _remedy(refusal)))
     metrics.warn_once(
-        (_named(node), location_of(node)),
+        (_named(node), at),
         f"{_what(node)} {refusal.reason} It runs on the CPU in eager PyTorch, between "
         f"compiled parts. {_remedy(refusal)}".rstrip(),
         metrics.FallbackWarning,

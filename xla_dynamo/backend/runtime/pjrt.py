@@ -15,12 +15,14 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+import torch
 from jax._src import core, tree_util, xla_bridge
 from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
@@ -28,7 +30,9 @@ from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
 from xla_dynamo import versions
+from xla_dynamo.backend.graph import torch_private
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, loading
+from xla_dynamo.backend.metrics import CompileRecord
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
 from . import gpu_order, host_kernels, host_memory, job, partitions
@@ -149,26 +153,41 @@ class Executable:
     that is partitioned have a sharding: see `partitions`.
     """
 
-    def __init__(self, loaded: Any, on: Where, inputs: Sequence[Any], outputs: Sequence[Any]):
+    def __init__(
+        self, loaded: Any, on: Where, inputs: Sequence[Any], outputs: Sequence[Any], name: str
+    ) -> None:
         self.loaded = loaded
         self.devices = _devices(on)
         self.device = self.devices[0]
         self.arguments, self.results = len(inputs), len(outputs)
         self.aliases = 0  # results that take over the memory of an argument
         self.origin: Origin | None = None
+        self.record: CompileRecord | None = None
+        self.observed: Any = None  # what an observer of launches keeps here
         if isinstance(on, Partitions):
             split = partitions.chosen(loaded, on, [len(shape) for shape, _ in outputs])
             labels = [[partitions.label(s, on.devices) for s in of] for of in (on.inputs, split)]
             avals = [core.ShapedArray(*output) for output in outputs]
-            self._call = _call_path(loaded, labels[0], avals, labels[1])
+            self._call = _call_path(name, loaded, labels[0], avals, labels[1])
             return
         sharding, number = _sharding(self.devices), len(self.devices)
         avals = [_stacked(number, *output) for output in outputs]
-        self._call = _call_path(loaded, [sharding] * len(inputs), avals, [sharding] * len(avals))
+        of = [sharding] * len(inputs), avals, [sharding] * len(avals)
+        self._call = _call_path(name, loaded, *of)
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Launch; returns before the device is done (reading an output waits)."""
+        if torch_private.is_profiling():
+            with torch.profiler.record_function(self.event):
+                return self._call(*arrays)
         return self._call(*arrays)
+
+    @functools.cached_property
+    def event(self) -> str:
+        """What profiles call a launch: "xla 0/0 forward (model.py:12)"."""
+        if self.record is None:
+            return "xla"
+        return f"xla {self.record.graph} ({os.path.basename(self.record.location)})"
 
     def optimized_hlo(self) -> str:
         """The program after XLA's passes, as HLO text."""
@@ -186,12 +205,43 @@ class Executable:
         return self.device.client.serialize_executable(self.loaded)
 
 
+_launch = Executable.__call__
+
+
+def observe(launched: Callable[[Executable, int, int], None] | None) -> None:
+    """Have each launch told: the program, the times (perf_counter_ns) of its call and its return.
+
+    None: no more. A check in every launch would cost those who watch nothing.
+    """
+
+    def observed(self: Executable, *arrays: Array) -> list[Array]:
+        start = time.perf_counter_ns()
+        results = _launch(self, *arrays)
+        launched(self, start, time.perf_counter_ns())  # type: ignore[misc]
+        return results
+
+    Executable.__call__ = _launch if launched is None else observed
+
+
+def ends_in_call(executable: Executable) -> bool:
+    """Whether a program is done when its launch returns: one of torch.compile on CPU tensors."""
+    device = executable.device
+    return device.platform == "cpu" and device.client is cpu_client(asynchronous=False)
+
+
+def own_devices(executable: Executable) -> list[Device]:
+    """The devices of a program that are this process's."""
+    own = executable.device.client.process_index()
+    return [device for device in executable.devices if device.process_index == own]
+
+
 def _call_path(
-    loaded: Any, inputs: Sequence[Any], avals: Sequence[Any], outputs: Sequence[Any]
+    name: str, loaded: Any, inputs: Sequence[Any], avals: Sequence[Any], outputs: Sequence[Any]
 ) -> Any:
     """The C++ call path of a program. It refers to no `Executable`, as the cycle would need gc.
 
-    inputs, outputs: JAX's shardings of its arguments and results; avals: those of its results.
+    name: what jax.profiler calls its launches. inputs, outputs: JAX's shardings of its arguments
+        and results; avals: those of its results.
     """
 
     def wrap(aval: Any, sharding: Any, shards: Sequence[Array]) -> Array:
@@ -216,7 +266,7 @@ def _call_path(
         return results, fast, False
 
     return _jax.pjit(
-        "xla_dynamo",
+        name,
         None,
         first_call,
         [],
@@ -267,11 +317,12 @@ def compile(
     inputs: Signature,
     outputs: Signature,
     overrides: Mapping[str, Any],
+    name: str = "xla_dynamo",
 ) -> Executable:
     """Compile a StableHLO module whose arguments and results are `inputs` and `outputs`.
 
     on: a device, or the devices of all replicas of the program, of which some can be of other
-        processes.
+        processes. name: for profiles.
 
     Raises:
         CompileError: with XLA's message.
@@ -292,7 +343,7 @@ def compile(
         raise versions.explain(f"jaxlib does not take programs as it did: {error}") from error
     except Exception as error:
         raise CompileError(f"XLA refused the program: {error}") from error
-    return Executable(loaded, on, inputs, outputs)
+    return Executable(loaded, on, inputs, outputs, name)
 
 
 def hlo_text(module: Any) -> str:
@@ -324,12 +375,13 @@ def deserialize(
     inputs: Signature,
     outputs: Signature,
     overrides: Mapping[str, Any],
+    name: str = "xla_dynamo",
 ) -> Executable:
     """The inverse of `Executable.serialize`, for the same device kind and versions."""
     options, devices = _options(on, overrides), _devices(on)
     with loading():
         loaded = devices[0].client.deserialize_executable(data, _jax.DeviceList(devices), options)
-    return Executable(loaded, on, inputs, outputs)
+    return Executable(loaded, on, inputs, outputs, name)
 
 
 def _devices(on: Where) -> tuple[Device, ...]:

@@ -1,20 +1,21 @@
-"""Bytes in use on a device, as torch_xla reports them.
-
-A device that counts its memory (TPU, GPU) is asked. The CPU does not: the sizes of its live arrays
-are added up, and the limit is the machine's memory.
-"""
+"""Bytes in use on a device, as torch_xla reports them."""
 
 from __future__ import annotations
 
-import os
+from typing import TYPE_CHECKING
 
 from xla_dynamo.compat.recording import devices
+from xla_dynamo.lazily import lazily
+
+if TYPE_CHECKING:
+    from xla_dynamo.backend.runtime import device_memory
+else:
+    device_memory = lazily("xla_dynamo.backend.runtime.device_memory", globals())
 
 
 def info(index: int) -> dict[str, int]:
     """{"bytes_used", "bytes_limit", "peak_bytes_used"} and, of 1.x, {"kb_free", "kb_total"}."""
-    device = devices.client_device(index)
-    stats = device.memory_stats() or _live_bytes(device)
+    stats = device_memory.stats(devices.client_device(index))
     used, limit = stats["bytes_in_use"], stats["bytes_limit"]
     return {
         "bytes_used": used,
@@ -22,13 +23,4 @@ def info(index: int) -> dict[str, int]:
         "peak_bytes_used": stats.get("peak_bytes_in_use", used),
         "kb_free": (limit - used) // 1024,
         "kb_total": limit // 1024,
-    }
-
-
-def _live_bytes(device: object) -> dict[str, int]:
-    live = device.client.live_buffers()  # type: ignore[attr-defined]
-    used = sum(array.nbytes for array in live if array.device == device)
-    return {
-        "bytes_in_use": used,
-        "bytes_limit": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.distributed as dist
 
+from xla_dynamo.backend import observers
 from xla_dynamo.compat.execution import processes
 from xla_dynamo.compat.execution.gang import Gang
 from xla_dynamo.compat.recording import devices, pending, replicas
@@ -40,7 +41,20 @@ def main(
     of: the TPU slice of this host.
     """
     number = local if of is None else of.task(local)
-    joint = join(addresses.get(), number, count, local, of)
+    with observers.replica(number):
+        _be_replica(number, local, fn, args, addresses.get(), count, of)
+
+
+def _be_replica(
+    number: int,
+    local: int,
+    fn: Callable[..., Any],
+    args: Any,
+    address: str,
+    count: int,
+    of: Slice | None,
+) -> None:
+    joint = join(address, number, count, local, of)
     try:
         if of is not None and of.devices > 1:
             gang = processes.Gangs(devices.devices(), joint, local)

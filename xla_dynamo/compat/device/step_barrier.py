@@ -32,6 +32,11 @@ def after_step(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
+def not_after_step(function: Callable[[], None]) -> None:
+    """Undo `after_step`."""
+    _after_step.remove(function)
+
+
 def mark_step(device: devices.Named | None = None, *, wait: bool = False) -> None:
     """End the step on a device (default: the thread's): launch, then run the step's closures.
 

@@ -86,10 +86,15 @@ def _warn_of_fallback(func: Any) -> None:
         why = "the shape of its result depends on values, which XLA cannot express"
     elif func._schema.is_mutable:
         why = "it writes to its arguments, and only its own kernel knows what"
+    where, remedy = describe.where(location), "Do it outside the training step if you can."
     text = (
-        f"{describe.op_name(func)} at {describe.where(location)} runs on the CPU: {why}. "
-        "Each time, this waits for the device and copies operands and results. "
-        "Do it outside the training step if you can."
+        f"{describe.op_name(func)} at {where} runs on the CPU: {why}. "
+        f"Each time, this waits for the device and copies operands and results. {remedy}"
+    )
+    backend_metrics.record_fallback(
+        backend_metrics.FallbackRecord(
+            func._schema.name, where, f"{why[0].upper()}{why[1:]}.", remedy
+        )
     )
     backend_metrics.warn_once((func, location), text, backend_metrics.FallbackWarning)
 

@@ -157,7 +157,8 @@ def _known(
         metrics.count("CachedCompile")
     else:
         request = recompile_reason.request(trace, survivors)
-        location = str(trace.state.path()[0].location)
+        at = trace.state.path()[0].location
+        location = "(no source line)" if at is None else f"{at.file}:{at.line}"
         with metrics.timed(metrics.of_trace("CompileTime")):
             executable = known.load(found, request, device, location)
         if executable is None:

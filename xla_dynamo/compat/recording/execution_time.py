@@ -24,7 +24,7 @@ import resource
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -39,8 +39,10 @@ _EACH = 16
 class Watch:
     """Measures the launches of one device, which run one after another."""
 
-    def __init__(self, report: Callable[[int], None]) -> None:
-        """`report` is given the nanoseconds of each launch that ended, in order."""
+    def __init__(self, report: Callable[[int, int, int], None]) -> None:
+        """`report` is told of each launch that ended: its program, how many nanoseconds it took,
+        and when it ended (perf_counter_ns).
+        """
         self._report = report
         self._pending: deque[tuple[int, Any, int]] = deque()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -48,7 +50,7 @@ class Watch:
         self._free = 0  # when the device was done with the last one
         self._first = 0  # start of the first launch since, if it is not timed
         self._skipped = 0  # launches since that are not timed
-        self._unseen = 0  # launches since whose end nobody saw
+        self._unseen: Counter[int] = Counter()  # programs of those whose end nobody saw since
         self._usual: dict[int, int] = {}  # program -> its last duration that was seen in time
         self._thread: threading.Thread | None = None
 
@@ -58,7 +60,7 @@ class Watch:
         if usual < _SHORT and self._skipped + 1 < _EACH and not self._pending:
             self._first = self._first or start
             self._skipped += 1
-            self._report(usual)
+            self._report(program, usual, start + usual)
             return
         self._pending.append((start, result, program))
         if self._thread is None:
@@ -115,10 +117,10 @@ class Watch:
         start, result, program = self._pending.popleft()
         self._first = self._first or start
         if result.is_deleted():  # the next launch has taken its memory over
-            self._unseen += 1
+            self._unseen[program] += 1
             return result
         # It has waited for those before it: no program took longer than its share of the time.
-        share = (now - max(self._first, self._free)) // (self._skipped + self._unseen + 1)
+        share = (now - max(self._first, self._free)) // (self._skipped + self._unseen.total() + 1)
         spent = max(min(share, now - max(start, self._free)), 0)
         if late > 0:
             usual = self._usual.get(program, spent)
@@ -127,9 +129,13 @@ class Watch:
             now += spent
         elif len(self._usual) < _KEPT:
             self._usual[program] = spent
-        for _ in range(self._unseen + 1):
-            self._report(spent)
-        self._first = self._skipped = self._unseen = 0
+        left = self._unseen.total()
+        for each in self._unseen.elements():
+            self._report(each, spent, now - left * spent)
+            left -= 1
+        self._report(program, spent, now)
+        self._first = self._skipped = 0
+        self._unseen.clear()
         self._free = now
         return result
 

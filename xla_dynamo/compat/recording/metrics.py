@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from xla_dynamo.backend import observers
 from xla_dynamo.backend.decompositions.foreach import FOREACH
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.compat.values import environment
@@ -129,8 +130,13 @@ def watch(device: int, start: int, result: Any, program: int, name: str = "Execu
     key = device, name
     found = _watches.get(key)
     if found is None:
-        found = _watches.setdefault(key, Watch(functools.partial(sample, name)))
+        found = _watches.setdefault(key, Watch(functools.partial(_ran, name)))
     found.launched(start, result, program)
+
+
+def _ran(name: str, program: int, nanoseconds: int, end: int) -> None:
+    sample(name, nanoseconds)
+    observers.ran(program, nanoseconds, end)
 
 
 def of_trace(name: str) -> str:

@@ -1,0 +1,259 @@
+"""What a report keeps while the program runs: each program, its runs, memory. All of it is bounded.
+
+It is told of programs (backend.observers) and of launches (backend.runtime.pjrt), each of which
+costs about a microsecond.
+"""
+
+from __future__ import annotations
+
+import linecache
+import statistics
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from torch.fx import Graph
+
+from xla_dynamo.backend import observers
+from xla_dynamo.backend.metrics import CompileRecord
+from xla_dynamo.bookkeeping import optional
+
+from .model import Memory, Op
+
+T = TypeVar("T")
+
+PROGRAMS = 2000  # of which details are kept
+_OPS = 50_000  # of all programs together
+_SPANS = 4000
+_USES = 1000
+_RECENT = 1024  # runs of a program that its median is of
+_INTERVAL = 20_000_000  # ns between two looks at memory, at least
+_SHARE = 200  # a look takes a 200th of the time at most
+_PJRT = "xla_dynamo.backend.runtime.pjrt"
+
+
+class Thinned(Generic[T]):
+    """A sequence without end of which up to `capacity` items are kept: each `every`-th."""
+
+    def __init__(self, capacity: int) -> None:
+        self.items: list[T] = []
+        self.every = 1
+        self._capacity = capacity
+        self._count = 0
+
+    def add(self, item: T) -> None:
+        """Keep an item, or not."""
+        if self._count % self.every == 0:
+            if len(self.items) == self._capacity:
+                del self.items[1::2]
+                self.every *= 2
+                if self._count % self.every:
+                    self._count += 1
+                    return
+            self.items.append(item)
+        self._count += 1
+
+
+@dataclass(slots=True)
+class Times:
+    """Nanoseconds of runs."""
+
+    count: int = 0
+    total: int = 0
+    slowest: int = 0
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    def add(self, nanoseconds: int) -> None:
+        """One more."""
+        self.count += 1
+        self.total += nanoseconds
+        self.slowest = max(self.slowest, nanoseconds)
+        self.recent.append(nanoseconds)
+
+    def median(self) -> float:
+        """That of the last ones."""
+        return statistics.median(self.recent) if self.recent else 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """A program, and its launches as seen by the thread that calls it."""
+
+    owner: Gatherer
+    number: int
+    record: CompileRecord | None
+    at: int | None = None
+    code: str = ""
+    ends_in_call: bool = False
+    memory: Memory | None = None
+    graph: tuple[Op, ...] = ()
+    calls: Times = field(default_factory=Times)
+    runs: Times = field(default_factory=Times)  # until they were done, where that is later
+
+
+class Gatherer:
+    """An observer (backend.observers) that remembers."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter_ns()
+        self.programs: list[Watched] = []
+        self.more = 0
+        self.devices: dict[str, bool] = {}
+        self.steps = 0
+        self.step_times: deque[int] = deque(maxlen=_RECENT)
+        self.calls: Thinned[tuple[int, int, int]] = Thinned(_SPANS)
+        self.ends: Thinned[tuple[int, int, int]] = Thinned(_SPANS)  # (start, end, `launched_as`)
+        self.uses: Thinned[tuple[int, int, int, int]] = Thinned(_USES)
+        self.names: dict[int, list[Watched]] = {}  # by number of `launched_as`
+        self.unnamed: dict[int, Times] = {}
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+        self._ops = 0
+        self._new: deque[tuple[Watched, int, int]] = deque()  # emptied at each look
+        self._next_look = 0
+        self._own: set[Any] = set()  # this process's devices
+        self._others = Watched(self, -1, None)
+        self._listens = False
+        if _PJRT in sys.modules:
+            self.listen()
+
+    def listen(self) -> None:
+        """Have launches told, once pjrt (and with it jax) is imported."""
+        if not self._listens:
+            self._listens = True
+            sys.modules[_PJRT].observe(self.launched)
+
+    def end(self) -> None:
+        """No more of them."""
+        if self._listens:
+            sys.modules[_PJRT].observe(None)
+
+    def compiled(self, record: CompileRecord, executable: Any, graph: Graph | None) -> None:
+        """See `observers.Observer`."""
+        self.listen()
+        watched = self._watch(executable)
+        seconds = record.lowering_seconds + record.compile_seconds
+        watched.at = time.perf_counter_ns() - int(seconds * 1e9)
+        if graph is not None:
+            from . import graphs
+
+            self._keep(watched, graphs.ops_of(graph))
+
+    def described(self, executable: Any, ops: Sequence[Op]) -> None:
+        """See `observers.Observer`."""
+        self._keep(executable.observed, ops)
+
+    def _keep(self, watched: Watched, ops: Sequence[Op]) -> None:
+        if watched is not self._others and self._ops < _OPS:
+            watched.graph = tuple(ops)
+            self._ops += len(ops)
+
+    def _watch(self, executable: Any) -> Watched:
+        """Begin to keep what is known of a program."""
+        with self._lock:
+            if len(self.programs) == PROGRAMS:
+                self.more += 1
+                executable.observed = self._others
+                return self._others
+            watched = Watched(self, len(self.programs), executable.record)
+            self.programs.append(watched)
+        executable.observed = watched
+        self._describe(watched, executable)
+        return watched
+
+    @optional(None)
+    def _describe(self, watched: Watched, executable: Any) -> None:
+        pjrt = sys.modules[_PJRT]
+        watched.ends_in_call = pjrt.ends_in_call(executable)
+        self._own.update(pjrt.own_devices(executable))
+        self.devices[pjrt.describe(executable.devices)] = True
+        if watched.record is not None:
+            file, _, line = watched.record.location.rpartition(":")
+            watched.code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
+        watched.memory = _memory(executable)
+
+    def launched(self, executable: Any, start: int, end: int) -> None:
+        """See `pjrt.observe`. This is on the path of each step: the rest is left to `digest`."""
+        watched = executable.observed
+        if watched is None or watched.owner is not self:
+            watched = self._watch(executable)
+        self._new.append((watched, start, end))
+        if observers.sources:
+            self._latest().append(watched)
+        if end > self._next_look:
+            self.look()
+
+    def _latest(self) -> deque[Watched]:
+        """What this thread has launched since it said what that is."""
+        try:
+            return self._thread.latest
+        except AttributeError:
+            self._thread.latest = deque(maxlen=64)
+            return self._thread.latest
+
+    def digest(self) -> None:
+        """Add up the launches of late."""
+        with self._lock:
+            for _ in range(len(self._new)):
+                watched, start, end = self._new.popleft()
+                watched.calls.add(end - start)
+                self.calls.add((start, end, watched.number))
+
+    def launched_as(self, program: int) -> None:
+        """See `observers.Observer`."""
+        latest = self._latest()
+        if not latest:
+            return
+        found = list(dict.fromkeys(latest))
+        latest.clear()
+        if self.names.get(program) != found and len(self.names) < 4 * PROGRAMS:
+            if program in self.names:  # the number of an object that is gone
+                self.unnamed.pop(program, None)
+            self.names[program] = found
+
+    def ran(self, program: int, nanoseconds: int, end: int) -> None:
+        """See `observers.Observer`."""
+        with self._lock:
+            times = self.unnamed.get(program)
+            if times is None:
+                if len(self.unnamed) >= 4 * PROGRAMS:
+                    return
+                times = self.unnamed[program] = Times()
+            times.add(nanoseconds)
+            self.ends.add((end - nanoseconds, end, program))
+
+    def stepped(self) -> None:
+        """See `observers.Observer`."""
+        self.steps += 1
+        self.step_times.append(time.perf_counter_ns())
+
+    @optional(None)
+    def look(self) -> None:
+        """Note the memory in use now; the next look comes later the longer this one takes."""
+        from xla_dynamo.backend.runtime import device_memory
+
+        start = time.perf_counter_ns()
+        self._next_look = start + _INTERVAL  # also if this fails
+        self.digest()
+        used = sum(device_memory.stats(device)["bytes_in_use"] for device in [*self._own])
+        self.uses.add((start, self.steps, used, device_memory.of_process()))
+        end = time.perf_counter_ns()
+        self._next_look = end + max(_INTERVAL, (end - start) * _SHARE)
+
+
+@optional(None)
+def _memory(executable: Any) -> Memory | None:
+    told = executable.memory()
+    if told is None:
+        return None
+    return Memory(
+        told.argument_size_in_bytes,
+        told.output_size_in_bytes,
+        told.temp_size_in_bytes,
+        told.alias_size_in_bytes,
+        told.generated_code_size_in_bytes,
+    )
