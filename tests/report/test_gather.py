@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from xla_dynamo.backend import observers
 from xla_dynamo.backend.metrics import CompileRecord
 from xla_dynamo.reporting import gather, snapshot
 from xla_dynamo.reporting.gather import Gatherer, Thinned
@@ -88,16 +90,23 @@ def test_programs_without_end_are_counted(
 def test_runs_of_a_device_are_those_of_what_the_thread_has_launched(
     gatherer: Gatherer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = executable()
-    gatherer.launched(one, 100, 101)
-    gatherer._latest().append(one.observed)  # as where a source of launches is known
+    source = observers.Source(lambda begin: None, list, dict)
+    monkeypatch.setattr(observers, "sources", [source])
+    in_call, padding, one = executable(), executable(replace(RECORD, nodes=1)), executable()
+    gatherer.launched(in_call, 0, 1)
+    in_call.observed.ends_in_call = True
+    gatherer.launched(in_call, 1, 2)
+    gatherer._latest().clear()
+    for each in (in_call, padding, one):
+        gatherer.launched(each, 100, 101)
     gatherer.launched_as(77)
-    gatherer.ran(77, 2_000_000, 2_000_100)
+    gatherer.ran(77, 2_000_000, gatherer.start + 3_000_000)
     gatherer.ran(78, 5, 5)  # of what was launched before the report
-    (program,) = snapshot.run_of(gatherer).programs
-    assert (program.runs, program.timed, program.total_ms) == (1, "completion", 2.0)
-    (span,) = snapshot.run_of(gatherer).spans
-    assert span.program == 0
+    run = snapshot.run_of(gatherer)
+    assert [p.timed for p in run.programs] == ["completion", "launch", "completion"]
+    assert run.programs[2].total_ms == 2.0
+    assert run.programs[0].total_ms < 1
+    assert [span.program for span in run.spans if span.end - span.start > 1e-4] == [2]
 
 
 def test_another_report_begins_at_zero(gatherer: Gatherer) -> None:

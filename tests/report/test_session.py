@@ -20,7 +20,7 @@ from xla_dynamo import bookkeeping
 from xla_dynamo.backend import observers
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.config import config
-from xla_dynamo.reporting import page
+from xla_dynamo.reporting import page, session
 
 SCRIPT = """
 import sys
@@ -146,6 +146,29 @@ def test_the_report_of_a_block(tmp_path: Path) -> None:
     (module,) = {op.module for p in run.programs for op in p.graph if op.op == "addmm"}
     assert module == "(the model) (Linear)"
     assert run.notes == ("Programs without a time were compiled before the report began.",)
+
+
+def test_a_report_in_a_notebook(tmp_path: Path) -> None:
+    with xla_dynamo.report(tmp_path / "run.html") as report:
+        pass
+    shown = report._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert shown.count('"') == 4  # what is inside is escaped
+
+
+def test_a_report_that_the_environment_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = replace(config(), report=str(tmp_path / "run.html"))
+    monkeypatch.setattr(session, "config", lambda: asked)
+    monkeypatch.setenv("_XLA_DYNAMO_REPORT_FIRST", "")  # is taken back, whatever it becomes
+    monkeypatch.delenv("_XLA_DYNAMO_REPORT_FIRST")
+    session.begin_if_asked()
+    first = observers.current
+    session.begin_if_asked()
+    assert observers.current is first is not None
+    session._end()
+    assert page.read(tmp_path / "run.html").process == ""
 
 
 def test_after_a_report_nothing_is_told(tmp_path: Path) -> None:

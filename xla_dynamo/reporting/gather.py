@@ -108,7 +108,7 @@ class Gatherer:
         self.calls: Thinned[tuple[int, int, int]] = Thinned(_SPANS)
         self.ends: Thinned[tuple[int, int, int]] = Thinned(_SPANS)  # (start, end, `launched_as`)
         self.uses: Thinned[tuple[int, int, int, int]] = Thinned(_USES)
-        self.names: dict[int, list[Watched]] = {}  # by number of `launched_as`
+        self.names: dict[int, Watched] = {}  # by number of `launched_as`
         self.unnamed: dict[int, Times] = {}
         self._lock = threading.Lock()
         self._thread = threading.local()
@@ -182,7 +182,7 @@ class Gatherer:
         if watched is None or watched.owner is not self:
             watched = self._watch(executable)
         self._new.append((watched, start, end))
-        if observers.sources:
+        if observers.sources and not watched.ends_in_call:
             self._latest().append(watched)
         if end > self._next_look:
             self.look()
@@ -208,12 +208,13 @@ class Gatherer:
         latest = self._latest()
         if not latest:
             return
-        found = list(dict.fromkeys(latest))
+        # Beside the program itself: parts of it, and small ones that pad its arguments.
+        largest = max(latest, key=lambda of: 0 if of.record is None else of.record.nodes)
         latest.clear()
-        if self.names.get(program) != found and len(self.names) < 4 * PROGRAMS:
+        if self.names.get(program) is not largest and len(self.names) < 4 * PROGRAMS:
             if program in self.names:  # the number of an object that is gone
                 self.unnamed.pop(program, None)
-            self.names[program] = found
+            self.names[program] = largest
 
     def ran(self, program: int, nanoseconds: int, end: int) -> None:
         """See `observers.Observer`."""

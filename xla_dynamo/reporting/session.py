@@ -11,6 +11,7 @@ number (run.pid4711.html).
 from __future__ import annotations
 
 import atexit
+import html
 import os
 import sys
 import time
@@ -52,7 +53,7 @@ class Report:
         _current = self
         self._began = time.time()
         self._gathered = Gatherer()
-        self._is_open = True
+        self._is_open, self._ends = True, False
         observers.observe(self._gathered)
         atexit.register(self._at_exit)
 
@@ -70,6 +71,11 @@ class Report:
     def __str__(self) -> str:
         """What the page says, as text."""
         return terminal.text(self.run())
+
+    def _repr_html_(self) -> str:
+        """The page, for a notebook."""
+        inside = html.escape(page.html(self.run()), quote=True)
+        return f'<iframe srcdoc="{inside}" style="width: 100%; height: 800px; border: 0"></iframe>'
 
     def run(self) -> Run:
         """What is known until now, as data."""
@@ -105,11 +111,12 @@ class Report:
             observers.observe(None)
             self._gathered.end()
         if not _process() or _is_replica() or self._gathered.programs:
-            self._gathered.look()
+            if not self._ends:  # else JAX may have closed the device
+                self._gathered.look()
             self.write()
 
     def _at_exit(self) -> None:
-        was_open = self._is_open
+        was_open, self._ends = self._is_open, True
         self.close()
         if was_open and not self._to_terminal and self.path.exists():
             print(f"xla_dynamo: the report of this run is {self.path}", file=sys.stderr)

@@ -94,14 +94,14 @@ def _runs(gathered: Gatherer) -> dict[int, Times]:
     """By a program's number, its runs as the device did them, where it goes on by itself.
 
     A trace that is split at ops of the CPU launches several programs, which count as one run: its
-    time is that of the first.
+    time is that of the largest.
     """
     found: dict[int, Times] = {}
-    for name, programs in gathered.names.items():
+    for name, program in gathered.names.items():
         times = gathered.unnamed.get(name)
         if times is None:
             continue
-        of = found.setdefault(programs[0].number, Times())
+        of = found.setdefault(program.number, Times())
         of.count += times.count
         of.total += times.total
         of.slowest = max(of.slowest, times.slowest)
@@ -158,9 +158,9 @@ def _location(text: str) -> str:
 
 def _spans(gathered: Gatherer, runs: dict[int, Times]) -> tuple[tuple[Span, ...], int]:
     """Runs on the time line: of the device's own, where they are known, else of the calls."""
-    first = {name: programs[0].number for name, programs in gathered.names.items()}
+    of = {name: program.number for name, program in gathered.names.items()}
     found = [(a, b, n) for a, b, n in gathered.calls.items if n >= 0 and n not in runs]
-    found += [(a, b, first[name]) for a, b, name in gathered.ends.items if name in first]
+    found += [(a, b, of[name]) for a, b, name in gathered.ends.items if name in of]
     spans = sorted(found)
     start = gathered.start
     every = max(gathered.calls.every, gathered.ends.every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -78,6 +79,7 @@ def test_a_trace_is_written(tmp_path: Path) -> None:
     (path,) = tmp_path.rglob("*.xplane.pb")
     assert b"a_region_of_mine" in path.read_bytes()
     assert b"train_step" in path.read_bytes()
+    assert re.search(rb"PjitFunction\(xla:0 trace \d+\)", path.read_bytes())  # a launch
     with pytest.raises(RuntimeError, match="No profile started"):
         xp.stop_trace()
 
