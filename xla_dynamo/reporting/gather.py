@@ -27,7 +27,7 @@ from .model import Memory, Op
 T = TypeVar("T")
 
 PROGRAMS = 2000  # of which details are kept
-_OPS = 50_000  # of all programs together
+_OPS = 20_000  # of all programs together
 _SPANS = 4000
 _USES = 1000
 _RECENT = 1024  # runs of a program that its median is of
