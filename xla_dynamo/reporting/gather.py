@@ -1,7 +1,7 @@
 """What a report keeps while the program runs: each program, its runs, memory. All of it is bounded.
 
 It is told of programs (backend.observers) and of launches (backend.runtime.pjrt), each of which
-costs about a microsecond.
+costs some microseconds, most of them later: see `digest`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Times are in seconds since the report began, unless their names say milliseconds
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from dataclasses import dataclass
 from typing import Any
@@ -153,10 +154,13 @@ def from_json(told: dict[str, Any]) -> Run:
     return _made(Run, told)
 
 
+_hints = functools.lru_cache(maxsize=64)(typing.get_type_hints)
+
+
 def _made(kind: Any, told: Any) -> Any:
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         return typing.cast("Any", kind)(
             **{field: _made(hint, told[field]) for field, hint in hints.items()}
         )
