@@ -69,6 +69,7 @@ def run(**changes: object) -> Run:
         uses=(Use(1.0, 1, 1000, 5000), Use(2.0, 30, 3000, 6000)),
         fallbacks=(Fallback("aten::nonzero", "train.py:9", "Its shape.", "Use where.", 3),),
         copies=(Copies("uploads", 4, 4096, 0.001), Copies("reads", 2, None, None)),
+        warnings=("0/0 forward was compiled 8 times. Choose buckets.",),
         notes=("A note.",),
         others=("run.rank1.html",),
     )
@@ -91,5 +92,6 @@ def hostile() -> Run:
         command=text,
         programs=tuple(programs),
         fallbacks=(Fallback(text, text, text, text, 1),),
+        warnings=HOSTILE,
         others=HOSTILE,
     )

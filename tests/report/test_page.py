@@ -35,7 +35,15 @@ class Elements(HTMLParser):
 def test_a_page_shows_the_run() -> None:
     found = Elements(page.html(runs.run()))
     words = ["train.py:8", "y = layer(x)", "x dimension 0 changed from 8 to 9", "sizes or dtypes"]
-    words += ["aten::nonzero", "Use where.", "60", "uploads", "mm = mm(x, t)", "layer (Linear)"]
+    words += [
+        "Choose buckets.",
+        "aten::nonzero",
+        "Use where.",
+        "60",
+        "uploads",
+        "mm = mm(x, t)",
+        "layer (Linear)",
+    ]
     assert [word for word in words if word not in found.text] == []
     bodies = [a["id"] for tag, a in found.tags if tag == "tbody" and "data-cause" in a]
     assert bodies == ["p0", "p1", "p2"]

@@ -17,7 +17,7 @@ from torch import nn
 import xla_dynamo
 from tests.programs import outcome
 from xla_dynamo import bookkeeping
-from xla_dynamo.backend import observers
+from xla_dynamo.backend import metrics, observers
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.config import config
 from xla_dynamo.reporting import page, session
@@ -128,6 +128,7 @@ def test_each_process_of_a_launch_has_its_page(method: str, tmp_path: Path) -> N
         assert any(op.shape == f"float32[{2 + rank}]" for p in run.programs for op in p.graph)
 
 
+@pytest.mark.filterwarnings("ignore:What to do")
 def test_the_report_of_a_block(tmp_path: Path) -> None:
     layer = nn.Linear(4, 2)
     compiled = torch.compile(layer, backend="xla")
@@ -137,12 +138,14 @@ def test_the_report_of_a_block(tmp_path: Path) -> None:
             compiled(torch.ones(3, 4)).sum().backward()
         compiled(torch.ones(5, 4)).sum().backward()
         assert "0/0 forward" in str(report)
+        metrics.warn_once("key", "What to do.", xla_dynamo.BucketWarning)
     compiled(torch.ones(3, 4)).sum().backward()
     run = page.read(tmp_path / "run.html")
     runs = {(p.name, p.at is not None): p.runs for p in run.programs}
     assert runs[("0/0 forward", False)] == runs[("0/0 backward", False)] == 3
     assert runs[("0/1 forward", True)] == 1
     assert {p.cause for p in run.programs if p.at is not None} == {"sizes"}
+    assert run.warnings == ("What to do.",)
     (module,) = {op.module for p in run.programs for op in p.graph if op.op == "addmm"}
     assert module == "(the model) (Linear)"
     assert run.notes == ("Programs without a time were compiled before the report began.",)

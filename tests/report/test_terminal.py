@@ -12,6 +12,7 @@ from xla_dynamo.reporting import terminal
 pytestmark = pytest.mark.spine
 WORDS = ("train.py", "0/1 forward", "train.py:8", "sizes or dtypes", "x dimension 0 changed from")
 MORE = (
+    "Choose buckets.",
     "aten::nonzero",
     "uploads",
     "4 KiB",

@@ -29,7 +29,8 @@ _passes: dict[str, PassRecord] = {}
 _transfers = [0, 0, 0, 0]
 _captures: list[list[Stages]] = []
 _dumped: collections.Counter[str] = collections.Counter()  # files by graph; only for dumps
-_reported: Bounded[object, bool] = Bounded(10_000)
+# What was warned of, by what makes it the same warning: category, message.
+_reported: Bounded[object, tuple[type[Warning], str]] = Bounded(10_000)
 _fallbacks: Bounded[FallbackRecord, bool] = Bounded(1000)
 
 compile_log = logging.getLogger("xla_dynamo.compiles")
@@ -252,8 +253,14 @@ def warn_once(key: object, message: str, category: type[Warning]) -> None:
     with _lock:
         if key in _reported:
             return
-        _reported[key] = True
+        _reported[key] = category, message
     warnings.warn(message, category, stacklevel=2)
+
+
+def warned() -> list[tuple[type[Warning], str]]:
+    """The warnings that came since the last `reset_metrics()`."""
+    with _lock:
+        return list(_reported.values())
 
 
 @contextlib.contextmanager

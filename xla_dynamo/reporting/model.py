@@ -116,8 +116,9 @@ class Copies:
 class Run:
     """All of it.
 
-    spans: of each `every`-th run. step_is: what counts as a step. more_programs: those of which
-    nothing is kept but their number.
+    step_is: what counts as a step. more_programs: those of which nothing is kept but their number.
+    spans: of each `every`-th run. warnings: what xla_dynamo warned of beside `fallbacks`. others:
+    the pages of other processes.
     """
 
     title: str
@@ -137,6 +138,7 @@ class Run:
     uses: tuple[Use, ...]
     fallbacks: tuple[Fallback, ...]
     copies: tuple[Copies, ...]
+    warnings: tuple[str, ...]
     notes: tuple[str, ...]
     others: tuple[str, ...]
 

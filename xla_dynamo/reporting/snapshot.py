@@ -23,6 +23,7 @@ from .gather import PROGRAMS, Gatherer, Times, Watched
 from .model import Copies, Fallback, Program, Run, Span, Use
 
 _PACKAGES = ("torch", "jax", "jaxlib", "torch-mlir")
+_WARNINGS = 100
 _BEFORE = 500  # programs from before the report that are shown
 
 
@@ -61,6 +62,7 @@ def run_of(gathered: Gatherer, process: str = "", others: Sequence[str] = ()) ->
         ),
         fallbacks=_fallbacks(),
         copies=_copies(),
+        warnings=_warnings(),
         notes=tuple(_notes(gathered, watched + earlier)),
         others=tuple(others),
     )
@@ -208,6 +210,12 @@ def _fallbacks() -> tuple[Fallback, ...]:
     rest = counted.keys() - {f.op for f in known}
     found += [Fallback(op, "", "", "", counted[op]) for op in sorted(rest) if counted[op]]
     return tuple(found)
+
+
+def _warnings() -> tuple[str, ...]:
+    """With their remedies; of a run, the first ones."""
+    given = metrics.warned()[:_WARNINGS]
+    return tuple(text for category, text in given if category is not metrics.FallbackWarning)
 
 
 def _copies() -> tuple[Copies, ...]:

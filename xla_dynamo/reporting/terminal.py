@@ -37,6 +37,8 @@ def tables(run: Run) -> list[Table]:
     again = [(p.name, p.reason) for p in run.programs if p.cause != "first"][:_MOST]
     if again:
         found.append(Table("Recompiles", ("program", "because"), again))
+    if run.warnings:
+        found.append(Table("Advice", ("",), [(text,) for text in run.warnings]))
     if run.fallbacks:
         rows = [
             (f.op, f.location, f"{f.reason} {f.remedy}".strip(), f"{f.runs or ''}")

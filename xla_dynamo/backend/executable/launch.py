@@ -190,13 +190,17 @@ def _on_gpu(node: Node) -> bool:
 
 def _warn_of_copies(homes: Sequence[torch.device], device: pjrt.Device) -> None:
     there = next(home for home in homes if home.type != "cpu")
-    metrics.warn_once(
-        ("copies", there.type, device.platform),
+    why = (
         f"Tensors are on {there}, and programs run on {device.platform}: each call copies there "
-        f"and back. Install the PJRT plug-in of {there.type} (jax[cuda13] for CUDA), or move the "
-        "tensors to the CPU.",
-        metrics.FallbackWarning,
+        "and back."
     )
+    remedy = (
+        f"Install the PJRT plug-in of {there.type} (jax[cuda13] for CUDA), or move the "
+        "tensors to the CPU."
+    )
+    metrics.record_fallback(metrics.FallbackRecord(f"programs for {there}", "", why, remedy))
+    key = ("copies", there.type, device.platform)
+    metrics.warn_once(key, f"{why} {remedy}", metrics.FallbackWarning)
 
 
 def _launch(
