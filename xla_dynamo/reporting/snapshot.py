@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import platform
@@ -11,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -30,6 +32,7 @@ _BEFORE = 500  # programs from before the report that are shown
 def run_of(gathered: Gatherer, process: str = "", others: Sequence[str] = ()) -> Run:
     """All that is known now. process: which one it is of several; others: their pages."""
     gathered.digest()
+    _location.cache_clear()  # the working directory may be another
     seconds = (time.perf_counter_ns() - gathered.start) / 1e9
     began = datetime.now().astimezone() - timedelta(seconds=seconds)
     known = {id(w.record) for w in gathered.programs}
@@ -133,7 +136,7 @@ def _program(watched: Watched, start: int, runs: Times | None) -> Program:
         median_ms=times.median() / 1e6,
         slowest_ms=times.slowest / 1e6,
         memory=watched.memory,
-        graph=watched.graph,
+        graph=tuple(replace(op, location=_location(op.location)) for op in watched.graph),
     )
 
 
@@ -147,6 +150,7 @@ def _earlier(record: CompileRecord) -> Program:
     return Program(name, where, "", shapes, ops, None, *times, cause, record.reason, *none)
 
 
+@functools.lru_cache(maxsize=4096)
 def _location(text: str) -> str:
     """file:line below the working directory or in a package; a module without Dynamo's prefix."""
     text = re.sub(r"^L\[['\"]\w+['\"]\]\.?|^L__\w+?___", "", text)

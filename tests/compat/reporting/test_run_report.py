@@ -35,11 +35,12 @@ def test_a_program_from_the_disk_has_its_graph_and_line(tmp_path: Path) -> None:
     (program,) = [p for p in run.programs if p.at is not None]
     assert (program.from_disk, program.runs, program.timed) == (True, 3, "completion")
     line = step.__code__.co_firstlineno + 1
-    assert program.location == f"{Path(__file__).relative_to(Path.cwd())}:{line}"
+    location = f"{Path(__file__).relative_to(Path.cwd())}:{line}"
+    assert program.location == location
     assert program.code == "total = (x.cosh() * 5).sum()"
     ops = [op for op in program.graph if op.op != "argument"]
     assert [op.op for op in ops] == ["cosh", "mul", "sum"]
-    assert {op.location for op in ops} == {f"{__file__}:{line}"}
+    assert {op.location for op in ops} == {location}
     assert run.steps == 3
     assert {c.what: c.count for c in run.copies}["of these: values read by .item()"] >= 4
 
