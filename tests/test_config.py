@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.programs import python
 from xla_dynamo.config import from_environment
 from xla_dynamo.errors import OptionError
 
@@ -32,3 +33,9 @@ def test_strict_is_a_switch(text: str, strict: bool) -> None:
 def test_wrong_values_are_errors(name: str, value: str, message: str) -> None:
     with pytest.raises(OptionError, match=f"{name}={message}"):
         from_environment({name: value})
+
+
+def test_an_import_reads_nothing() -> None:
+    """A script may set variables after it."""
+    told = "from xla_dynamo.config import config; print(config.cache_info().currsize)"
+    assert python(told, XLA_DYNAMO_NUMERICS="xla") == "0\n"

@@ -48,8 +48,6 @@ class Config:
         or "rbg". XLA_DYNAMO_RANDOM_BITS.
     cpu_tensors: what an op of the lazy device does with a CPU tensor beside one of its own:
         "error", or "torch_xla" to upload it where torch_xla 2.9 does. XLA_DYNAMO_CPU_TENSORS.
-    report: where `python -m xla_dynamo run --report` writes the page of this run, and what its
-        processes take their names from, or None. XLA_DYNAMO_REPORT.
     bucket: the default of options={"bucket": ...}, as text: "powers_of_two", "64", "32,128", or ""
         for exact sizes. XLA_DYNAMO_BUCKET.
     patience: seconds that a replica waits for the others, in a collective or a rendezvous, before
@@ -71,7 +69,6 @@ class Config:
     cpu_tensors: str
     patience: int
     bucket: str
-    report: str | None
 
 
 def from_environment(environment: Mapping[str, str]) -> Config:
@@ -100,7 +97,6 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         cpu_tensors=_choice(environment, "XLA_DYNAMO_CPU_TENSORS", "error", "torch_xla"),
         patience=_positive(environment, "XLA_DYNAMO_PATIENCE", 300),
         bucket=environment.get("XLA_DYNAMO_BUCKET", ""),
-        report=environment.get("XLA_DYNAMO_REPORT") or None,
     )
 
 

@@ -50,7 +50,7 @@ def reported(folder: Path, end: str, *arguments: str) -> tuple[int, str, Path]:
         "from torch import Tensor\n\ndef twice(x: Tensor) -> Tensor:\n    return x * 2\n"
     )
     given = ("-m", "xla_dynamo", "run", "--report", str(out), str(script), *arguments)
-    code, printed = outcome(*given, cwd=folder, fresh=True, PYTHONWARNINGS="ignore")
+    code, printed = outcome(*given, cwd=folder)
     return code, printed, out
 
 
@@ -160,8 +160,7 @@ def test_a_report_in_a_notebook(tmp_path: Path) -> None:
 def test_a_report_that_the_environment_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = replace(config(), report=str(tmp_path / "run.html"))
-    monkeypatch.setattr(session, "config", lambda: asked)
+    monkeypatch.setenv("XLA_DYNAMO_REPORT", str(tmp_path / "run.html"))
     monkeypatch.setenv("_XLA_DYNAMO_REPORT_FIRST", "")  # is taken back, whatever it becomes
     monkeypatch.delenv("_XLA_DYNAMO_REPORT_FIRST")
     session.begin_if_asked()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule
 
 from xla_dynamo import versions
-from xla_dynamo.config import config
 
 
 def _xla(
@@ -36,9 +35,10 @@ def _xla(
         InstallationError: a package that this needs is missing or too old.
     """
     # Here, not above: naming the backend must import neither Dynamo nor jax nor torch_mlir.
+    from . import observers
     from .capture import own_errors
 
-    if config().report is not None:
+    if observers.asked():
         from xla_dynamo.reporting import session
 
         session.begin_if_asked()

@@ -7,6 +7,7 @@ adds a `Source`, which says what only it knows.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -67,6 +68,14 @@ rank: int | None = None  # this process's, where it is a replica that xmp.spawn 
 # Begin the report that this process was asked for, and end it: once reporting.session is loaded.
 begin_report: Callable[[], None] | None = None
 end_report: Callable[[], None] | None = None
+
+
+def asked() -> str | None:
+    """The file of the report that the environment asks for.
+
+    Read here: who sets other variables may do so after the import, where this is asked first.
+    """
+    return os.environ.get("XLA_DYNAMO_REPORT") or None
 
 
 def add(source: Source) -> None:

@@ -20,7 +20,6 @@ from types import TracebackType
 
 from xla_dynamo.backend import observers
 from xla_dynamo.bookkeeping import optional
-from xla_dynamo.config import config
 
 from . import page, snapshot, terminal
 from .gather import Gatherer
@@ -29,7 +28,6 @@ from .model import Run
 TERMINAL = "-"
 _VARIABLE, _FIRST = "XLA_DYNAMO_REPORT", "_XLA_DYNAMO_REPORT_FIRST"
 _current: Report | None = None
-_asked: str | None = None  # the path that `begin_run` was given, for forks: config() is read once
 
 
 class Report:
@@ -137,7 +135,7 @@ def report(path: str | os.PathLike[str]) -> Report:
 @optional(None)
 def begin_if_asked() -> None:
     """Begin the report that XLA_DYNAMO_REPORT names, unless there is one."""
-    asked = _asked or config().report
+    asked = observers.asked()
     if asked is not None and _current is None:
         os.environ.setdefault(_FIRST, str(os.getpid()))
         Report(asked)
@@ -149,9 +147,8 @@ def begin_run(path: str) -> None:
     Raises:
         OSError, InstallationError: see `Report`.
     """
-    global _asked
     os.environ[_FIRST] = str(os.getpid())
-    os.environ[_VARIABLE] = _asked = path if path == TERMINAL else os.path.abspath(path)
+    os.environ[_VARIABLE] = path if path == TERMINAL else os.path.abspath(path)
     Report(path)
 
 

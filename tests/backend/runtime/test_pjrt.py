@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,7 +12,9 @@ import pytest
 import torch
 
 from tests.programs import run
+from xla_dynamo import bookkeeping
 from xla_dynamo.backend.runtime import pjrt, transfers
+from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError, DeviceUnavailable, InstallationError
 
 pytestmark = pytest.mark.spine
@@ -122,3 +126,32 @@ def test_forks_bring_no_warning_unless_the_program_uses_jax_itself(first: str, w
     printed = run("-c", FORKS.format(first=first))
     assert ("os.fork() was called" in printed) == warns
     assert printed.splitlines()[-1] == f"{warns} True"
+
+
+def test_launches_are_told_of_while_somebody_observes(
+    device: pjrt.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[pjrt.Executable, int, int]] = []
+    monkeypatch.setattr(bookkeeping, "config", lambda: replace(config(), strict=False))
+
+    def launched(*of: Any) -> None:
+        told.append(of)
+        raise KeyError("who observes")  # no program fails of that
+
+    executable = pjrt.compile(module(doubled, np.ones(3, F32)), device, SIGNATURE, SIGNATURE, {})
+    x = transfers.to_array(torch.ones(3), device)
+    executable(x)
+    try:
+        pjrt.observe(launched)
+        before = time.perf_counter_ns()
+        (array,) = executable(x)
+        after = time.perf_counter_ns()
+    finally:
+        pjrt.observe(None)
+    executable(x)
+    assert transfers.download(array).tolist() == [2.0] * 3
+    ((which, start, end),) = told
+    assert which is executable
+    assert before < start < end < after
+    assert pjrt.ends_in_call(executable)
+    assert pjrt.own_devices(executable) == [device]

@@ -33,6 +33,7 @@ from xla_dynamo import versions
 from xla_dynamo.backend.graph import torch_private
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, loading
 from xla_dynamo.backend.metrics import CompileRecord
+from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
 from . import gpu_order, host_kernels, host_memory, job, partitions
@@ -213,14 +214,15 @@ def observe(launched: Callable[[Executable, int, int], None] | None) -> None:
 
     None: no more. A check in every launch would cost those who watch nothing.
     """
+    tell = optional(None)(launched) if launched is not None else None
 
     def observed(self: Executable, *arrays: Array) -> list[Array]:
         start = time.perf_counter_ns()
         results = _launch(self, *arrays)
-        launched(self, start, time.perf_counter_ns())  # type: ignore[misc]
+        tell(self, start, time.perf_counter_ns())  # type: ignore[misc]
         return results
 
-    Executable.__call__ = _launch if launched is None else observed
+    Executable.__call__ = _launch if tell is None else observed
 
 
 def ends_in_call(executable: Executable) -> bool:

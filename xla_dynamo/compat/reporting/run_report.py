@@ -11,7 +11,6 @@ from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.execution import compiled_graphs, program_cache, sync
 from xla_dynamo.compat.recording import metrics
 from xla_dynamo.compat.values.describe import code_line
-from xla_dynamo.config import config
 from xla_dynamo.lazily import lazily
 
 from . import ir, metrics_report
@@ -27,7 +26,7 @@ else:
 def install() -> None:
     """Make this way in known to reports, and begin one if XLA_DYNAMO_REPORT asks for it."""
     observers.add(Source(_listen, _traffic, _fallbacks))
-    if config().report is not None:
+    if observers.asked():
         session.begin_if_asked()
 
 
