@@ -53,7 +53,7 @@ class Source:
     """What a way in with a device of its own tells.
 
     listen: begin (True) or end to tell the observer of launches and steps.
-    traffic: what was copied since the process began.
+    traffic: what was copied since the process began; runs that have ended are told of before.
     fallbacks: how often each op ran on the CPU: {"aten::nonzero": 3}.
     """
 

@@ -92,7 +92,6 @@ class Watched:
     memory: Memory | None = None
     graph: tuple[Op, ...] = ()
     calls: Times = field(default_factory=Times)
-    runs: Times = field(default_factory=Times)  # until they were done, where that is later
 
 
 class Gatherer:
@@ -110,7 +109,7 @@ class Gatherer:
         self.uses: Thinned[tuple[int, int, int, int]] = Thinned(_USES)
         self.names: dict[int, Watched] = {}  # by number of `launched_as`
         self.unnamed: dict[int, Times] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread = threading.local()
         self._ops = 0
         self._new: deque[tuple[Watched, int, int]] = deque()  # emptied at each look
@@ -170,7 +169,9 @@ class Gatherer:
         pjrt = sys.modules[_PJRT]
         watched.ends_in_call = pjrt.ends_in_call(executable)
         self._own.update(pjrt.own_devices(executable))
-        self.devices[pjrt.describe(executable.devices)] = True
+        number = len(executable.devices)
+        name = pjrt.describe(executable.device)
+        self.devices[f"{name} x {number}" if number > 1 else name] = True
         if watched.record is not None:
             file, _, line = watched.record.location.rpartition(":")
             watched.code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""

@@ -11,6 +11,7 @@ number (run.pid4711.html).
 from __future__ import annotations
 
 import atexit
+import glob
 import html
 import os
 import sys
@@ -78,7 +79,9 @@ class Report:
     def run(self) -> Run:
         """What is known until now, as data."""
         path = self.path
-        beside = sorted(self._path.parent.glob(f"{self._path.stem}.*{self._path.suffix}"))
+        beside = sorted(
+            self._path.parent.glob(f"{glob.escape(self._path.stem)}.*{self._path.suffix}")
+        )
         others = [p.name for p in beside if p != path and p.stat().st_mtime >= self._began]
         return snapshot.run_of(self._gathered, _process(), others)
 

@@ -31,6 +31,7 @@ _BEFORE = 500  # programs from before the report that are shown
 
 def run_of(gathered: Gatherer, process: str = "", others: Sequence[str] = ()) -> Run:
     """All that is known now. process: which one it is of several; others: their pages."""
+    copies = _copies()  # first: sources settle which runs have ended
     gathered.digest()
     _location.cache_clear()  # the working directory may be another
     seconds = (time.perf_counter_ns() - gathered.start) / 1e9
@@ -64,7 +65,7 @@ def run_of(gathered: Gatherer, process: str = "", others: Sequence[str] = ()) ->
             for at, step, device, own in gathered.uses.items
         ),
         fallbacks=_fallbacks(),
-        copies=_copies(),
+        copies=copies,
         warnings=_warnings(),
         notes=tuple(_notes(gathered, watched + earlier)),
         others=tuple(others),
