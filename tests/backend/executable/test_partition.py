@@ -19,10 +19,10 @@ pytestmark = pytest.mark.spine
 X = torch.arange(6.0).reshape(2, 3) - 2
 
 
-def steps(function: Callable[[Tensor], Any], refused: str) -> list[object]:
+def steps(function: Callable[[Tensor], Any], refused: str, *, late: bool = False) -> list[object]:
     """The steps of `function` where XLA refuses an op: a segment's ops, or the refused op."""
     graph = traced(function, X).graph
-    found = split(graph, [n for n in fx.calls(graph) if ops_of(n) == refused])
+    found = split(graph, [n for n in fx.calls(graph) if ops_of(n) == refused], late=late)
     return [ops(s.graph) if isinstance(s, Segment) else ops_of(s) for s in found]
 
 
@@ -85,6 +85,39 @@ def test_results_of_a_refused_op_are_picked_without_a_program() -> None:
     ]
 
 
+def test_late_is_where_it_is_used() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.exp().cos() * x.sin().tan()
+
+    assert steps(function, "cos.default", late=True) == [
+        ["exp.default"],
+        "cos.default",
+        ["sin.default", "tan.default", "mul.Tensor"],
+    ]
+
+
+def test_late_leaves_what_a_refused_op_needs_and_what_is_returned() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.exp()
+        return y.sin(), y.cos().neg()
+
+    assert steps(function, "cos.default", late=True) == [
+        ["exp.default", "sin.default"],
+        "cos.default",
+        ["neg.default"],
+    ]
+
+
+def test_late_makes_no_segment_of_results_alone() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.cos().neg(), x.sin()
+
+    assert steps(function, "cos.default", late=True) == [
+        "cos.default",
+        ["neg.default", "sin.default"],
+    ]
+
+
 def test_a_segment_takes_and_gives_only_what_others_need() -> None:
     graph = traced(lambda x, y: (x.exp() + y).cos() * x, X, X + 1).graph
     first, eager, last = split(graph, [named(graph, "cos")])
@@ -97,14 +130,15 @@ def test_a_segment_takes_and_gives_only_what_others_need() -> None:
     assert eager is named(graph, "cos")
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("refused", ["cos.default", "add.Tensor", "exp.default", "sort.default"])
-def test_the_steps_compute_what_the_graph_does(refused: str) -> None:
+def test_the_steps_compute_what_the_graph_does(refused: str, late: bool) -> None:
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         values, places = (x.exp() + y.cos()).sort(1)
         return values, places + (values + y).cos().long(), y.exp() + x
 
     graph = traced(function, X, X.flip(0)).graph
-    parts = split(graph, [n for n in fx.calls(graph) if ops_of(n) == refused])
+    parts = split(graph, [n for n in fx.calls(graph) if ops_of(n) == refused], late=late)
     for actual, expected in zip(
         run(graph, parts, X, X.flip(0)), function(X, X.flip(0)), strict=True
     ):

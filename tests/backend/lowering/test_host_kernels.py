@@ -1,17 +1,19 @@
-"""Large convolutions of programs for the CPU are PyTorch's own kernels, in the middle of them."""
+"""Large convolutions of programs for the CPU are PyTorch's own kernels, between or within them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch.fx import Node
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import xla_dynamo.compat
+from xla_dynamo.backend.executable import torch_kernels
 from xla_dynamo.backend.executable.exported import lower_exported
 from xla_dynamo.backend.graph import kernel_calls
 from xla_dynamo.backend.runtime import host_kernels
@@ -20,23 +22,35 @@ from xla_dynamo.config import config
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ops that programs leave to PyTorch."""
+    """The ops that programs leave to PyTorch: between them, or "in" them."""
     made: list[str] = []
-    original = kernel_calls.decoded
+    within, between = kernel_calls.decoded, torch_kernels.kernel
 
     def decoded(call: bytes) -> kernel_calls.Kernel:
-        made.append(json.loads(call)[0])
-        return original(call)
+        made.append(f"in {json.loads(call)[0]}")
+        return within(call)
+
+    def kernel(node: Node) -> Callable[..., Any]:
+        made.append(str(node.target).removeprefix("aten."))
+        return between(node)
 
     monkeypatch.setattr(kernel_calls, "decoded", decoded)
+    monkeypatch.setattr(torch_kernels, "kernel", kernel)
     return made
 
 
 def _assert_like_eager(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
     """Results and gradients; XLA's neighbours of the kernel round in their own way."""
-    compiled = torch.compile(function, backend="xla")
+    _assert_same(function, torch.compile(function, backend="xla"), inputs)
+
+
+def _assert_same(
+    eager: Callable[..., torch.Tensor],
+    function: Callable[..., torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+) -> None:
     bound = 0.03 if inputs[0].dtype == torch.bfloat16 else 1e-4
-    theirs, ours = function(*inputs), compiled(*inputs)
+    theirs, ours = eager(*inputs), function(*inputs)
     torch.testing.assert_close(ours, theirs, rtol=bound, atol=bound)
     grad = torch.randn_like(theirs)
     gradients = [torch.autograd.grad(made, inputs, grad) for made in (theirs, ours)]
@@ -46,7 +60,7 @@ def _assert_like_eager(function: Callable[..., torch.Tensor], *inputs: torch.Ten
 
 
 def _bias(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    bias = torch.linspace(-1, 1, weight.shape[0], dtype=x.dtype)
+    bias = torch.linspace(-1, 1, weight.shape[0], dtype=x.dtype, device=x.device)
     return F.conv2d(x * 2, weight, bias, padding=1).tanh()
 
 
@@ -80,12 +94,17 @@ def test_like_eager(case: str, dtype: torch.dtype, calls: list[str]) -> None:
     assert ("convolution_backward.default" in calls) == is_left
 
 
-def test_lazily(calls: list[str]) -> None:
-    x, weight = torch.randn(4, 32, 16, 16), torch.randn(64, 32, 3, 3)
+@pytest.mark.parametrize("case", CASES)
+def test_lazily(case: str, calls: list[str]) -> None:
+    function, size, weight_size = CASES[case]
+    x, weight = torch.randn(size), torch.randn(weight_size) * 0.05
     xla_dynamo.compat.install()
-    ours = F.conv2d(x.to("xla").relu(), weight.to("xla")) * 2
-    torch.testing.assert_close(ours.cpu(), F.conv2d(x.relu(), weight) * 2)
-    assert calls == ["convolution.default"]
+
+    def lazily(*inputs: torch.Tensor) -> torch.Tensor:
+        return function(*[each.to("xla") for each in inputs]).cpu()
+
+    _assert_same(function, lazily, (x.requires_grad_(), weight.requires_grad_()))
+    assert set(calls) == {"in convolution.default", "in convolution_backward.default"}
 
 
 def test_small_ones_are_xlas(calls: list[str]) -> None:
@@ -136,8 +155,7 @@ class Seen(TorchDispatchMode):
 def test_the_thread_of_the_program_does_not_take_part() -> None:
     """XLA calls the kernel in it, where modes, autocast and autograd may be on."""
     x, weight = torch.randn(4, 32, 16, 16), torch.randn(64, 32, 3, 3).requires_grad_()
-    compiled = torch.compile(lambda x, w: F.conv2d(x, w), backend="xla")
-    want = compiled(x, weight).detach()
+    want = F.conv2d(x, weight).detach()
     text = kernel_calls.encode(
         torch.ops.aten.convolution.default,
         (x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
@@ -156,9 +174,10 @@ def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError("no room")
 
     monkeypatch.setattr(kernel_calls, "decoded", lambda call: fail)
-    compiled = torch.compile(lambda x, w: F.conv2d(x, w), backend="xla")
-    with pytest.raises(Exception, match=r"aten\.convolution\.default .*\(4, 32, 16, 16\).*no room"):
-        compiled(torch.randn(4, 32, 16, 16), torch.randn(64, 32, 3, 3))
-    monkeypatch.undo()
+    xla_dynamo.compat.install()
     x, weight = torch.randn(4, 32, 16, 16), torch.randn(64, 32, 3, 3)
-    torch.testing.assert_close(compiled(x, weight), F.conv2d(x, weight))
+    with pytest.raises(Exception, match=r"aten\.convolution\.default .*\(4, 32, 16, 16\).*no room"):
+        F.conv2d(x.to("xla"), weight.to("xla")).cpu()
+    monkeypatch.undo()
+    ours = F.conv2d(x.to("xla"), weight.to("xla")).cpu()
+    torch.testing.assert_close(ours, F.conv2d(x, weight))

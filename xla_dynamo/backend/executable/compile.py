@@ -38,6 +38,14 @@ def compile_executable(
 
     `aliases`: argument position -> position of the result that may take over its memory.
     """
+    if request.parts is not None and not aliases:
+        return request.parts.one_of_each(graph, lambda g: _compile(g, request, device, aliases))
+    return _compile(graph, request, device, aliases)
+
+
+def _compile(
+    graph: Graph, request: Request, device: pjrt.Where, aliases: Mapping[int, int]
+) -> pjrt.Executable:
     context = request.context(pjrt.platform(device))
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
@@ -65,12 +73,15 @@ def _record(
     graph: Graph, request: Request, seconds: tuple[float, float], from_disk: bool
 ) -> metrics.CompileRecord:
     nodes = fx.calls(graph)
-    shapes = tuple(_describe(node.meta["val"]) for node in fx.placeholders(graph))
+    shapes = tuple(describe(node.meta["val"]) for node in fx.placeholders(graph))
     where = str(first_location(graph))
     record = metrics.CompileRecord(
         request.name, shapes, len(nodes), *seconds, from_disk, request.reason, where
     )
-    metrics.record_compile(record)
+    if request.parts is None:
+        metrics.record_compile(record)
+    else:
+        request.parts.add(record)
     return record
 
 
@@ -153,5 +164,6 @@ def _signature(node: Node) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(value.shape), dtype_table.to_numpy(value.dtype)
 
 
-def _describe(value: torch.Tensor) -> str:
+def describe(value: torch.Tensor) -> str:
+    """The type of a tensor as records have it: "float32[8, 3]"."""
     return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"

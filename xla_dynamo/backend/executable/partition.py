@@ -1,15 +1,18 @@
 """Split a graph at the nodes that XLA cannot take, into the fewest segments for XLA.
 
 A node goes into the first segment that can hold it: segment k may use the results of the refused
-nodes that run before it.
+nodes that run before it. Or into the last one that its users leave it, so that what is cheap to
+compute of arguments is not in memory meanwhile.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from torch import Tensor
 from torch.fx import Graph, Node
 
 
@@ -27,10 +30,15 @@ class Segment:
     outputs: tuple[Node, ...]
 
 
-def split(graph: Graph, refused: Collection[Node]) -> list[Segment | Node]:
-    """Split `graph` at `refused`, single steps; placeholders and get_attr nodes belong to none."""
+def split(graph: Graph, refused: Collection[Node], *, late: bool = False) -> list[Segment | Node]:
+    """Split `graph` at `refused`, single steps; placeholders and get_attr nodes belong to none.
+
+    late: into the last segments that can hold the nodes, not into the first.
+    """
     refused = _with_getitems(graph, refused)
     level = _levels(graph, refused)
+    if late:
+        _delay(graph, refused, level)
     steps: list[Segment | Node] = []
     segments = 0
     for current in sorted(set(level.values())):
@@ -63,6 +71,26 @@ def _levels(graph: Graph, refused: Collection[Node]) -> dict[Node, int]:
                 own = max(own, level[source] + (source in refused and not is_item))
         level[node] = own
     return level
+
+
+def _delay(graph: Graph, refused: Collection[Node], level: dict[Node, int]) -> None:
+    """Move what only later segments use to the first of those; tuples stay with their items."""
+    for node in reversed(graph.nodes):
+        if node not in level or node in refused or not isinstance(node.meta.get("val"), Tensor):
+            continue
+        users = [level.get(user) for user in node.users]
+        if node.target is not operator.getitem and users and None not in users:
+            level[node] = max(level[node], min(at for at in users if at is not None))
+    of_level: dict[int, list[Node]] = {}
+    for node, at in level.items():
+        if node not in refused:
+            of_level.setdefault(at, []).append(node)
+    for at, following in itertools.pairwise(sorted(of_level)):
+        # What is returned, and used by nothing else, needs no segment of its own.
+        users = {user for node in of_level[at] for user in node.users if user in level}
+        if users.issubset(of_level[at]):
+            of_level[following] = of_level[at] + of_level[following]
+            level.update(dict.fromkeys(of_level[at], following))
 
 
 def _extract(index: int, members: list[Node]) -> Segment:

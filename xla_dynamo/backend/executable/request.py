@@ -11,6 +11,8 @@ from xla_dynamo.backend.passes.contract import Context, WayIn, target_of
 from xla_dynamo.backend.passes.padding.plan import Agreement
 from xla_dynamo.backend.runtime.platforms import default_platform
 
+from .parts import Parts
+
 
 @dataclass(frozen=True)
 class Request:
@@ -25,6 +27,7 @@ class Request:
     results: the names that backward knows its saved values by.
     updates: by the position of a result: that of the argument into which it is copied.
     stores: whether the program may write to those itself: nothing is differentiated.
+    parts: what the graph is a part of, if all its parts are recorded as one.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Request:
     results: tuple[str, ...] = ()
     updates: Mapping[int, int] = field(default_factory=dict)
     stores: bool = False
+    parts: Parts | None = field(default=None, compare=False)
 
     def context(self, platform: str | None = None) -> Context:
         """What passes are told; default platform: the one that the options or the process name."""

@@ -1,4 +1,4 @@
-"""Run a graph that was split: a graph of its own calls the segments and the eager ops in turn.
+"""Run a graph that was split: a graph of its own calls the segments and the other steps in turn.
 
 FX's generated code drops each value after its last use.
 """
@@ -6,7 +6,8 @@ FX's generated code drops each value after its last use.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,11 +31,16 @@ def build(
     module: GraphModule | None = None,
     convert: Callable[[Any], Any] = lambda value: value,
     copy_duplicate: Callable[[Any], Any] | None = None,
+    kernels: Mapping[Node, Callable[..., Any]] = MappingProxyType({}),
+    strided: Collection[Any] = (),
 ) -> Run:
     """A callable that runs `steps`, into which `graph` was split; it clears its list of arguments.
 
-    `module` holds the graph's attributes, `convert` makes the operands of eager ops from what
-    segments return, `copy_duplicate` what is returned of a result from the second time on.
+    module: holds the graph's attributes.
+    convert: makes the operands of eager ops from what segments return.
+    copy_duplicate: makes what is returned of a result from the second time on.
+    kernels: what runs steps that take values as they are, and in memory as they are.
+    strided: the results that have the strides that were traced.
     """
     calls = Graph()
     arguments = calls.placeholder("arguments")
@@ -51,17 +57,28 @@ def build(
             results = calls.call_function(_call(compile_segment(step)), (inputs,))
             for at, node in enumerate(step.outputs):
                 values[node] = calls.call_function(operator.getitem, (results, at))
+        elif step in kernels or _source(step) in kernels:
+            run = kernels.get(step, operator.getitem)
+            values[step] = calls.call_function(run, map_arg(step.args, values.__getitem__))
         else:
             args, kwargs = map_arg((step.args, step.kwargs), operand)
             values[step] = calls.call_function(_run_eagerly(step), args, kwargs)
     returned: list[Any] = []
     for result in fx.results(graph):
         value = values[result] if isinstance(result, Node) else result
+        if result in strided and (result in kernels or _source(result) in kernels):
+            value = calls.call_function(_prepare(result, lambda value: value), (value,))
         if copy_duplicate and isinstance(value, Node) and value in returned:
             value = calls.call_function(copy_duplicate, (value,))
         returned.append(value)
     calls.output(returned)
     return _call(GraphModule(module or {}, calls).forward)
+
+
+def _source(node: Any) -> Any:
+    """What an item is of."""
+    is_item = isinstance(node, Node) and node.target is operator.getitem
+    return node.args[0] if is_item else None
 
 
 def _call(run: Run) -> Run:

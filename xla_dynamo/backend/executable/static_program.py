@@ -1,4 +1,4 @@
-"""Compile a graph for given sizes: split at what cannot be lowered, eager if a compiler refuses."""
+"""Compile a graph for given sizes: split at what PyTorch computes, eager if a compiler refuses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from torch.fx import Graph, GraphModule, Node
 from xla_dynamo.backend import metrics, pipeline
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering import unsupported
+from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.passes.contract import Stage
 from xla_dynamo.backend.passes.padding.plan import PaddedGraph
 from xla_dynamo.backend.passes.padding.sizes import Refused
 from xla_dynamo.backend.runtime import on_device
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import partition, segments
+from . import partition, segments, torch_kernels
+from .compile import describe
 from .launch import compile_launch
+from .parts import Parts
 from .request import Request, warn_of_eager
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -62,26 +65,59 @@ def part_of(request: Request, graph: Graph, segment: partition.Segment, visible:
 def _compile_static(
     graph: Graph, module: GraphModule, request: Request, refused: dict[Node, Any]
 ) -> Run:
-    """Compile a static graph, split at what cannot be lowered."""
-    if not refused:
+    """Compile a static graph, split at what cannot be lowered and at PyTorch's kernels."""
+    kernels = torch_kernels.between_programs(graph, request)
+    if not refused and not kernels:
         return _or_eager(graph, request)
     unsupported.report(refused, request.options)
+    steps = partition.split(graph, {*refused, *kernels}, late=not refused)
+    parts = None if refused else Parts()
     visible = set(fx.results(graph)[: request.visible])
 
     def compile_segment(segment: partition.Segment) -> Run:
         is_visible = not visible.isdisjoint(segment.outputs)
         part = part_of(request, graph, segment, len(segment.outputs) if is_visible else 0)
-        return _or_eager(segment.graph, part)
+        updates = _updates(graph, request, segment, steps)
+        return _or_eager(segment.graph, replace(part, updates=updates, parts=parts))
 
-    copy = torch.clone if request.no_output_aliasing else torch.Tensor.detach
-    return segments.build(
+    record = _recorder(graph, request)
+    run = segments.build(
         graph,
-        partition.split(graph, refused),
+        steps,
         compile_segment,
         module,
         convert=on_device.host_of,
-        copy_duplicate=copy,
+        copy_duplicate=torch.clone if request.no_output_aliasing else torch.Tensor.detach,
+        kernels={node: torch_kernels.kernel(node) for node in kernels},
+        strided=visible,
     )
+    if parts is not None:
+        record(parts)
+    return run
+
+
+def _recorder(graph: Graph, request: Request) -> Callable[[Parts], None]:
+    shapes = tuple(describe(node.meta["val"]) for node in fx.placeholders(graph))
+    where = str(first_location(graph))
+    return lambda parts: parts.record(request.name, shapes, request.reason, where)
+
+
+def _updates(
+    graph: Graph,
+    request: Request,
+    segment: partition.Segment,
+    steps: Sequence[partition.Segment | Node],
+) -> dict[int, int]:
+    """The results of a segment that are copied into arguments which nothing reads later."""
+    results, given = fx.results(graph), fx.placeholders(graph)
+    later = steps[steps.index(segment) + 1 :]
+    read = {n for s in later for n in (s.all_input_nodes if isinstance(s, Node) else s.inputs)}
+    found = {}
+    for result, argument in request.updates.items():
+        new, old = results[result], given[argument]
+        if new in segment.outputs and old in segment.inputs and old not in read:
+            found[segment.outputs.index(new)] = segment.inputs.index(old)
+    return found
 
 
 def _or_eager(graph: Graph, request: Request) -> Run:

@@ -1,0 +1,168 @@
+"""PyTorch's kernels run in the thread that calls a compiled function, between programs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import Node
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import xla_dynamo
+from xla_dynamo.backend.executable import torch_kernels
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads in which kernels ran."""
+    found: list[int] = []
+    original = torch_kernels.kernel
+
+    def kernel(node: Node) -> Callable[..., Any]:
+        run = original(node)
+
+        def noted(*arguments: Any) -> Any:
+            found.append(threading.get_ident())
+            return run(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(torch_kernels, "kernel", kernel)
+    return found
+
+
+class Network(nn.Module):
+    """Four equal blocks with running statistics, between them what XLA computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32))
+            for _ in range(4)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x).relu()
+        return x.square().mean()
+
+
+def test_a_network_trains_like_eager(threads: list[int]) -> None:
+    torch.manual_seed(0)
+    eager, ours = Network(), Network()
+    ours.load_state_dict(eager.state_dict())
+    compiled = torch.compile(ours, backend="xla")
+    x = torch.randn(2, 32, 24, 24)
+    for _ in range(2):
+        losses = [eager(x), compiled(x)]
+        torch.testing.assert_close(losses[1], losses[0])
+        for network, loss in zip((eager, ours), losses, strict=True):
+            loss.backward()
+            for parameter in network.parameters():
+                parameter.data -= 0.1 * parameter.grad
+    for (name, want), got in zip(
+        eager.state_dict().items(), ours.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(
+            got, want, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )
+        assert got.stride() == want.stride()
+    main = threading.get_ident()
+    assert len(threads) == 16  # four forward and four backward, of two steps
+    assert threads[:4] == threads[8:12] == [main] * 4
+
+
+def test_all_programs_of_a_graph_are_one_compile_and_equal_ones_are_compiled_once() -> None:
+    network = Network()
+    compiled = torch.compile(network, backend="xla")
+    with xla_dynamo.capture() as stages, torch.no_grad():
+        compiled(torch.randn(2, 32, 24, 24))
+    [record] = xla_dynamo.compiles()
+    assert record.graph == "0/0 inference"
+    assert "float32[2, 32, 24, 24]" in record.shapes
+    assert record.reason == "first call"
+    # What follows the second and the third kernel is alike; counters come with the first.
+    assert len(stages) == 3
+    assert all("custom-call" not in each.hlo for each in stages)
+
+
+class Seen(TorchDispatchMode):
+    """Notes the ops of its thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[str] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.append(str(op))
+        return op(*args, **(kwargs or {}))
+
+
+def test_the_modes_of_the_thread_do_not_take_part() -> None:
+    """Autocast, say: which dtypes a kernel gets was decided when the function was captured."""
+    x, weight = torch.randn(4, 32, 16, 16), torch.randn(64, 32, 3, 3)
+    node = _node(x, weight)
+    with Seen() as seen, torch.autocast("cpu"):
+        result = torch_kernels.kernel(node)(*_arguments(x, weight))
+    assert seen.ops == []
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, F.conv2d(x, weight))
+
+
+def _arguments(x: Tensor, weight: Tensor) -> tuple[Any, ...]:
+    return x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+
+
+def _node(x: Tensor, weight: Tensor) -> Node:
+    graph = torch.fx.Graph()
+    operands = graph.placeholder("x"), graph.placeholder("weight")
+    args = (*operands, *_arguments(x, weight)[2:])
+    return graph.call_function(torch.ops.aten.convolution.default, args)
+
+
+def test_a_kernel_that_fails_is_named() -> None:
+    x, weight = torch.randn(4, 16, 16, 16), torch.randn(64, 32, 3, 3)
+    with pytest.raises(RuntimeError, match="channels") as caught:
+        torch_kernels.kernel(_node(x, weight))(*_arguments(x, weight))
+    [note] = caught.value.__notes__
+    assert "aten.convolution.default" in note
+    assert 'options={"cpu_kernels": "xla"}' in note
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_results_have_the_strides_of_eager(memory_format: torch.memory_format) -> None:
+    layer = nn.Conv2d(32, 64, 3).to(memory_format=memory_format)
+    x = torch.randn(4, 32, 16, 16).to(memory_format=memory_format).requires_grad_()
+    compiled = torch.compile(layer, backend="xla")
+    grad = torch.randn(4, 64, 14, 14)
+    wanted, made = [], []
+    for function, results in ((layer, wanted), (compiled, made)):
+        out = function(x)
+        results += [out, *torch.autograd.grad(out, (x, layer.weight), grad)]
+    for want, got in zip(wanted, made, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        assert got.stride() == want.stride()
+
+
+def test_a_whole_step_updates_large_parameters_in_place() -> None:
+    """The last programs write into parameters that nothing reads any more."""
+    layer = nn.Conv2d(64, 64, 3)
+    x = torch.randn(2, 64, 12, 12)
+
+    def step(weight: Tensor, x: Tensor) -> Tensor:
+        loss = F.conv2d(x, weight).square().mean()
+        weight.mul_(0.5).add_(loss)
+        return loss
+
+    want, weight = layer.weight.detach().clone(), layer.weight.detach()
+    address = weight.data_ptr()
+    with torch.no_grad():
+        losses = step(want, x), torch.compile(step, backend="xla")(weight, x)
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(weight, want)
+    assert weight.data_ptr() == address

@@ -1,0 +1,60 @@
+"""PyTorch's kernels of a graph that its caller's thread runs, between programs of XLA:CPU.
+
+Within a program (`runtime.host_kernels`) they run in threads of XLA's. OpenMP starts a team for
+each of those; with more threads than cores libgomp no longer lets waiting ones spin, and from then
+on every kernel of the process, eager PyTorch's as well, takes a quarter longer (ResNet-18 on two
+cores: an eager step 62 ms before, 80 after). Results have to be copied there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.graph.torch_private import kernels_only
+from xla_dynamo.backend.lowering import host_kernels
+from xla_dynamo.backend.lowering.source import location_of
+from xla_dynamo.backend.runtime.partitions import Partitions
+
+from . import joint
+from .launch import device_of
+from .request import Request
+
+
+def between_programs(graph: Graph, request: Request) -> list[Node]:
+    """The nodes that PyTorch computes, where tensors are in the memory that it has them in.
+
+    Values of the lazy device, and programs that several replicas run at once, have their kernels
+    within.
+    """
+    target = request.context().target
+    found = [node for node in fx.calls(graph) if host_kernels.is_left(node, target)]
+    if not found or joint.collectives_of(graph):
+        return []
+    values = [node.meta.get("val") for node in (*fx.placeholders(graph), *found)]
+    if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in values):
+        return []
+    device, home = device_of(graph, request.options)
+    return [] if home is not None or isinstance(device, Partitions) else found
+
+
+def kernel(node: Node) -> Callable[..., Any]:
+    """A function of the node's arguments: the kernel of its op, whatever modes the thread is in."""
+    op: Any = node.target
+
+    def run(*arguments: Any) -> Any:
+        try:
+            with kernels_only():
+                return op(*arguments)
+        except Exception as error:
+            error.add_note(
+                f"PyTorch's kernel of {op}, at {location_of(node)}. "
+                'options={"cpu_kernels": "xla"} compiles it with XLA.'
+            )
+            raise
+
+    return run
