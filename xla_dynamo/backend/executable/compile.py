@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -55,7 +56,8 @@ def _compile(
     lowered_at = time.perf_counter()
     inputs = [_signature(node) for node in fx.placeholders(graph)]
     outputs = [_signature(node) for node in fx.results(graph)]
-    executable, key, from_disk = _load_or_compile(lowered, request, device, inputs, outputs)
+    with nullcontext() if request.parts is None else request.parts.others_meanwhile():
+        executable, key, from_disk = _load_or_compile(lowered, request, device, inputs, outputs)
     executable.aliases = len(aliases)
     seconds = lowered_at - start, time.perf_counter() - lowered_at
     record = _record(graph, request, seconds, from_disk)

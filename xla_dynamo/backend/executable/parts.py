@@ -1,20 +1,31 @@
 """The programs that one graph becomes where PyTorch's kernels run between them.
 
-Equal ones (blocks of a network that repeat) are compiled once, and all count as one compile.
+Equal ones (blocks of a network that repeat) are compiled once, and all count as one compile. Where
+XLA compiles one large program on several cores, it takes one for a small program: so several of
+those are compiled at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from xla_dynamo import interrupts
 from xla_dynamo.backend import metrics
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.bookkeeping import optional
+
+Part = TypeVar("Part")
+Made = TypeVar("Made")
+_MOST_THREADS = 8
 
 
 @dataclass
@@ -28,16 +39,48 @@ class Parts:
     lowering: float = 0.0
     compiling: float = 0.0
     from_disk: bool = True
-    _made: dict[str, pjrt.Executable] = field(default_factory=dict)
+    _made: dict[str, Future[pjrt.Executable]] = field(default_factory=dict)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def compiled(self, parts: Sequence[Part], compile: Callable[[Part], Made]) -> list[Made]:
+        """What `compile` makes of each, in threads of which one at a time runs Python.
+
+        Raises:
+            What `compile` does, when the others are done.
+        """
+
+        def in_turn(part: Part) -> Made:
+            with self._turn:
+                return compile(part)
+
+        workers = min(len(parts), len(os.sched_getaffinity(0)), _MOST_THREADS)
+        with interrupts.deferred(once=True), ThreadPoolExecutor(max(workers, 1)) as pool:
+            return list(pool.map(in_turn, parts))
+
+    @contextmanager
+    def others_meanwhile(self) -> Iterator[None]:
+        """Another part's turn, while XLA works for this one."""
+        self._turn.release()
+        try:
+            yield
+        finally:
+            self._turn.acquire()
 
     def one_of_each(
         self, graph: Graph, compile: Callable[[Graph], pjrt.Executable]
     ) -> pjrt.Executable:
         """The executable of an equal graph that came before, or a new one."""
         text = text_of(graph)
-        if text not in self._made:
-            self._made[text] = compile(graph)
-        return self._made[text]
+        if text in self._made:
+            with self.others_meanwhile():
+                return self._made[text].result()
+        future = self._made[text] = Future()
+        try:
+            future.set_result(compile(graph))
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+        return future.result()
 
     def add(self, record: metrics.CompileRecord) -> None:
         self.nodes += record.nodes

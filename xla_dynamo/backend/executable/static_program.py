@@ -80,26 +80,23 @@ def _compile_static(
         updates = _updates(graph, request, segment, steps)
         return _or_eager(segment.graph, replace(part, updates=updates, parts=parts))
 
-    record = _recorder(graph, request)
-    run = segments.build(
+    made = [step for step in steps if isinstance(step, partition.Segment)]
+    if parts is None:
+        runs = [compile_segment(segment) for segment in made]
+    else:
+        shapes = tuple(describe(node.meta["val"]) for node in fx.placeholders(graph))
+        runs = parts.compiled(made, compile_segment)
+        parts.record(request.name, shapes, request.reason, str(first_location(graph)))
+    return segments.build(
         graph,
         steps,
-        compile_segment,
+        lambda segment: runs[segment.index],
         module,
         convert=on_device.host_of,
         copy_duplicate=torch.clone if request.no_output_aliasing else torch.Tensor.detach,
         kernels={node: torch_kernels.kernel(node) for node in kernels},
         strided=visible,
     )
-    if parts is not None:
-        record(parts)
-    return run
-
-
-def _recorder(graph: Graph, request: Request) -> Callable[[Parts], None]:
-    shapes = tuple(describe(node.meta["val"]) for node in fx.placeholders(graph))
-    where = str(first_location(graph))
-    return lambda parts: parts.record(request.name, shapes, request.reason, where)
 
 
 def _updates(
