@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import xla_dynamo
+from tests.backend.separate_memory import separate_memory as separate_memory
 from tests.programs import outcome
 from xla_dynamo import bookkeeping
 from xla_dynamo.backend import metrics, observers
@@ -221,3 +222,15 @@ def test_names_of_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         assert report.path.name == "run.rank3.html"
         monkeypatch.setattr(observers, "rank", 2)
         assert report.path.name == "run.rank2.html"
+
+
+def test_copies_to_an_accelerator(tmp_path: Path, separate_memory: None) -> None:
+    compiled = torch.compile(nn.Linear(4, 2), backend="xla")
+    with xla_dynamo.report(tmp_path / "run.html"):
+        for _ in range(3):
+            compiled(torch.ones(3, 4)).sum().backward()
+    copies = {c.what: (c.count, c.bytes) for c in page.read(tmp_path / "run.html").copies}
+    told = xla_dynamo.transfers()
+    assert copies["CPU tensors to the device"] == (told.to_device, told.bytes_to_device)
+    assert copies["results to CPU tensors"] == (told.to_host, told.bytes_to_host)
+    assert told.to_host >= 6
