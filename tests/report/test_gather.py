@@ -14,7 +14,8 @@ import pytest
 from xla_dynamo.backend import observers
 from xla_dynamo.backend.metrics import CompileRecord
 from xla_dynamo.reporting import gather, snapshot
-from xla_dynamo.reporting.gather import Gatherer, Thinned
+from xla_dynamo.reporting.gather import Gatherer
+from xla_dynamo.reporting.tally import Thinned
 
 pytestmark = pytest.mark.spine
 RECORD = CompileRecord("0/0 forward", ("f32[2]",), 3, 0.25, 1.5, False, "first call", "a.py:4")

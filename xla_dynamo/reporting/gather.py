@@ -7,14 +7,13 @@ costs some microseconds, most of them later: see `digest`.
 from __future__ import annotations
 
 import linecache
-import statistics
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from torch.fx import Graph
 
@@ -23,60 +22,15 @@ from xla_dynamo.backend.metrics import CompileRecord
 from xla_dynamo.bookkeeping import optional
 
 from .model import Memory, Op
-
-T = TypeVar("T")
+from .tally import RECENT, Thinned, Times
 
 PROGRAMS = 2000  # of which details are kept
 _OPS = 20_000  # of all programs together
 _SPANS = 4000
 _USES = 1000
-_RECENT = 1024  # runs of a program that its median is of
 _INTERVAL = 20_000_000  # ns between two looks at memory, at least
 _SHARE = 200  # a look takes a 200th of the time at most
 _PJRT = "xla_dynamo.backend.runtime.pjrt"
-
-
-class Thinned(Generic[T]):
-    """A sequence without end of which up to `capacity` items are kept: each `every`-th."""
-
-    def __init__(self, capacity: int) -> None:
-        self.items: list[T] = []
-        self.every = 1
-        self._capacity = capacity
-        self._count = 0
-
-    def add(self, item: T) -> None:
-        """Keep an item, or not."""
-        if self._count % self.every == 0:
-            if len(self.items) == self._capacity:
-                del self.items[1::2]
-                self.every *= 2
-                if self._count % self.every:
-                    self._count += 1
-                    return
-            self.items.append(item)
-        self._count += 1
-
-
-@dataclass(slots=True)
-class Times:
-    """Nanoseconds of runs."""
-
-    count: int = 0
-    total: int = 0
-    slowest: int = 0
-    recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
-
-    def add(self, nanoseconds: int) -> None:
-        """One more."""
-        self.count += 1
-        self.total += nanoseconds
-        self.slowest = max(self.slowest, nanoseconds)
-        self.recent.append(nanoseconds)
-
-    def median(self) -> float:
-        """That of the last ones."""
-        return statistics.median(self.recent) if self.recent else 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +57,7 @@ class Gatherer:
         self.more = 0
         self.devices: dict[str, bool] = {}
         self.steps = 0
-        self.step_times: deque[int] = deque(maxlen=_RECENT)
+        self.step_times: deque[int] = deque(maxlen=RECENT)
         self.calls: Thinned[tuple[int, int, int]] = Thinned(_SPANS)
         self.ends: Thinned[tuple[int, int, int]] = Thinned(_SPANS)  # (start, end, `launched_as`)
         self.uses: Thinned[tuple[int, int, int, int]] = Thinned(_USES)

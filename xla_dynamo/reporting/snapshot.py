@@ -21,8 +21,9 @@ from xla_dynamo.backend import metrics, observers
 from xla_dynamo.backend.metrics import CompileRecord
 
 from .causes import cause_of
-from .gather import PROGRAMS, Gatherer, Times, Watched
+from .gather import PROGRAMS, Gatherer, Watched
 from .model import Copies, Fallback, Program, Run, Span, Use
+from .tally import Times
 
 _PACKAGES = ("torch", "jax", "jaxlib", "torch-mlir")
 _WARNINGS = 100
