@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,13 +33,13 @@ _MOST_THREADS = 8
 class Parts:
     """What was compiled for one graph.
 
-    nodes, lowering, compiling, from_disk: as in the record of a compile, of all together.
+    lowering, from_disk: as in the record of a compile, of all together.
+    seconds: what it took for all.
     """
 
-    nodes: int = 0
     lowering: float = 0.0
-    compiling: float = 0.0
     from_disk: bool = True
+    seconds: float = 0.0
     _made: dict[str, Future[pjrt.Executable]] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
@@ -53,9 +54,12 @@ class Parts:
             with self._turn:
                 return compile(part)
 
+        start = time.perf_counter()
         workers = min(len(parts), len(os.sched_getaffinity(0)), _MOST_THREADS)
         with interrupts.deferred(once=True), ThreadPoolExecutor(max(workers, 1)) as pool:
-            return list(pool.map(in_turn, parts))
+            made = list(pool.map(in_turn, parts))
+        self.seconds += time.perf_counter() - start
+        return made
 
     @contextmanager
     def others_meanwhile(self) -> Iterator[None]:
@@ -83,17 +87,17 @@ class Parts:
         return future.result()
 
     def add(self, record: metrics.CompileRecord) -> None:
-        self.nodes += record.nodes
         self.lowering += record.lowering_seconds
-        self.compiling += record.compile_seconds
         self.from_disk &= record.from_disk
 
     @optional(None)
-    def record(self, name: str, shapes: tuple[str, ...], reason: str, location: str) -> None:
-        """Record them as one compile, if there were any."""
-        if self._made:
-            details = self.nodes, self.lowering, self.compiling, self.from_disk
-            metrics.record_compile(metrics.CompileRecord(name, shapes, *details, reason, location))
+    def record(
+        self, name: str, shapes: tuple[str, ...], nodes: int, reason: str, location: str
+    ) -> None:
+        """Record them as one compile."""
+        seconds = self.lowering, self.seconds - self.lowering
+        details = nodes, *seconds, self.from_disk, reason, location
+        metrics.record_compile(metrics.CompileRecord(name, shapes, *details))
 
 
 def text_of(graph: Graph) -> str:

@@ -85,8 +85,9 @@ def _compile_static(
         runs = [compile_segment(segment) for segment in made]
     else:
         shapes = tuple(describe(node.meta["val"]) for node in fx.placeholders(graph))
+        nodes, where = len(fx.calls(graph)), str(first_location(graph))
         runs = parts.compiled(made, compile_segment)
-        parts.record(request.name, shapes, request.reason, str(first_location(graph)))
+        parts.record(request.name, shapes, nodes, request.reason, where)
     return segments.build(
         graph,
         steps,

@@ -32,9 +32,12 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     within.
     """
     target = request.context().target
-    found = [node for node in fx.calls(graph) if host_kernels.is_left(node, target)]
-    if not found or joint.collectives_of(graph):
+    calls = fx.calls(graph)
+    if not any(host_kernels.is_left(node, target) for node in calls):
         return []
+    if joint.collectives_of(graph):
+        return []
+    found = [node for node in calls if host_kernels.is_left_between(node, target)]
     values = [node.meta.get("val") for node in (*fx.placeholders(graph), *found)]
     if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in values):
         return []
