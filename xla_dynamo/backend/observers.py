@@ -28,6 +28,9 @@ class Observer(Protocol):
     def described(self, executable: Any, ops: Sequence[Any]) -> None:
         """The ops (reporting.model.Op) of a program that was told of without a graph."""
 
+    def launched(self, executable: Any, start: int, end: int) -> None:
+        """A program was called, from `start` to `end` (perf_counter_ns)."""
+
     def launched_as(self, program: int) -> None:
         """What this thread has launched since the last call counts as a run of `program`."""
 
@@ -122,6 +125,13 @@ def described(executable: Any, ops: Callable[[], Sequence[Any]]) -> None:
     watched = getattr(executable, "observed", None)
     if current is not None and watched is not None and not watched.graph:
         current.described(executable, ops())
+
+
+@optional(None)
+def launched(what: Any, start: int, end: int) -> None:
+    """Tell of a run of what is no program of PJRT's: `what` has `record` and `observed` as they."""
+    if current is not None:
+        current.launched(what, start, end)
 
 
 @optional(None)

@@ -121,14 +121,17 @@ class Gatherer:
     @optional(None)
     def _describe(self, watched: Watched, executable: Any) -> None:
         pjrt = sys.modules[_PJRT]
+        if watched.record is not None:
+            file, _, line = watched.record.location.rpartition(":")
+            watched.code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
+        if not isinstance(executable, pjrt.Executable):  # kernels of PyTorch's
+            watched.ends_in_call = True
+            return
         watched.ends_in_call = pjrt.ends_in_call(executable)
         self._own.update(pjrt.own_devices(executable))
         number = len(executable.devices)
         name = pjrt.describe(executable.device)
         self.devices[f"{name} x {number}" if number > 1 else name] = True
-        if watched.record is not None:
-            file, _, line = watched.record.location.rpartition(":")
-            watched.code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
         watched.memory = _memory(executable)
 
     def launched(self, executable: Any, start: int, end: int) -> None:

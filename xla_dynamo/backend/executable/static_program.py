@@ -95,7 +95,7 @@ def _compile_static(
         module,
         convert=on_device.host_of,
         copy_duplicate=torch.clone if request.no_output_aliasing else torch.Tensor.detach,
-        kernels={node: torch_kernels.kernel(node) for node in kernels},
+        kernels=torch_kernels.functions(kernels, request),
         strided=visible,
     )
 
