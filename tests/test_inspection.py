@@ -148,10 +148,50 @@ def compiles_from_disk(size: int = 3) -> bool:
     return xla_dynamo.compiles()[-1].from_disk
 
 
+def executable_in(folder: Path) -> Path:
+    """The one executable in a cache; what leads to it without lowering is smaller."""
+    executable, _ = sorted(folder.iterdir(), key=lambda path: -path.stat().st_size)
+    return executable
+
+
+def lowered() -> int:
+    """How many graphs were lowered since the last call."""
+    runs = xla_dynamo.passes()["unflatten_matmul"].runs
+    xla_dynamo.reset_metrics()
+    return runs
+
+
+def test_what_is_on_disk_is_not_lowered_again(cache_folder: Path) -> None:
+    assert not compiles_from_disk()
+    assert lowered() == 1
+    assert compiles_from_disk()
+    assert "unflatten_matmul" not in xla_dynamo.passes()
+
+
+def test_without_what_leads_to_it_an_executable_is_found_by_its_stablehlo(
+    cache_folder: Path,
+) -> None:
+    compiles_from_disk()
+    executable = executable_in(cache_folder)
+    [leads] = [path for path in cache_folder.iterdir() if path != executable]
+    leads.write_bytes(leads.read_bytes()[:-3])
+    lowered()
+    assert compiles_from_disk()
+    assert lowered() == 1
+
+
+def test_jax_functions_of_one_name_are_told_apart(cache_folder: Path) -> None:
+    x = torch.ones(3)
+    for factor in (2.0, 3.0):
+        torch.compiler.reset()
+        scale = xla_dynamo.jax_function(lambda x, by=factor: x * by)
+        assert torch.compile(lambda x, f=scale: f(x), backend="xla")(x).tolist() == [factor] * 3
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
 def test_damaged_cache_is_ignored_and_mended(cache_folder: Path, damage: str) -> None:
     compiles_from_disk()
-    (entry,) = cache_folder.iterdir()
+    entry = executable_in(cache_folder)
     content = bytearray(entry.read_bytes())
     if damage == "flipped":
         content[len(content) // 2] ^= 1
@@ -176,8 +216,7 @@ def test_full_cache_drops_the_least_recently_used(
     cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiles_from_disk(3)
-    (entry,) = cache_folder.iterdir()
-    limit = int(2.5 * entry.stat().st_size)
+    limit = int(2.5 * executable_in(cache_folder).stat().st_size)
     monkeypatch.setenv("XLA_DYNAMO_CACHE_BYTES", str(limit))
     config.cache_clear()
     assert [compiles_from_disk(size) for size in (4, 5, 5, 4)] == [False, False, True, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -15,16 +15,19 @@ from torch.fx import Graph, Node
 from xla_dynamo import interrupts
 from xla_dynamo.backend import metrics, observers, pipeline
 from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.graph.text import is_text_complete, text_of
 from xla_dynamo.backend.lowering import dtypes as dtype_table
 from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
 from xla_dynamo.backend.lowering.source import first_location
-from xla_dynamo.backend.passes.contract import Context, Stage
+from xla_dynamo.backend.passes.contract import Context, Stage, WayIn
 from xla_dynamo.backend.runtime import cache, pjrt
+from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import partitioned, precision_notice
+from . import known, partitioned, precision_notice
+from .parts import tell
 from .request import Request
 
 
@@ -47,16 +50,50 @@ def compile_executable(
 def _compile(
     graph: Graph, request: Request, device: pjrt.Where, aliases: Mapping[int, int]
 ) -> pjrt.Executable:
+    """The executable, from disk by the graph's text if an earlier process has left it there."""
+    precision_notice.tell(graph, request.context(pjrt.platform(device)))
+    key = _known_key(graph, request, device, aliases)
+    found = None if key is None else known.find(key)
+    if found is not None:
+        location = str(first_location(graph))
+        with _others_meanwhile(request):
+            executable = known.load(found, request, device, location, graph)
+        if executable is not None:
+            return executable
+    executable = _lowered_and_compiled(graph, request, device, aliases)
+    if key is not None:
+        known.remember(key, executable, None)
+    return executable
+
+
+@optional(None)
+def _known_key(
+    graph: Graph, request: Request, device: pjrt.Where, aliases: Mapping[int, int]
+) -> str | None:
+    """Of a graph of torch.compile; the lazy device has keys that are known before the graph is."""
+    if request.way_in is not WayIn.COMPILE or isinstance(device, (tuple, Partitions)):
+        return None
+    if not is_text_complete(graph):
+        return None
+    return known.key_of([text_of(graph), repr(sorted(aliases.items()))], request.options, device)
+
+
+def _others_meanwhile(request: Request) -> AbstractContextManager[None]:
+    return nullcontext() if request.parts is None else request.parts.others_meanwhile()
+
+
+def _lowered_and_compiled(
+    graph: Graph, request: Request, device: pjrt.Where, aliases: Mapping[int, int]
+) -> pjrt.Executable:
     context = request.context(pjrt.platform(device))
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
     shardings = partitioned.attributes(device)
-    precision_notice.tell(graph, context)
     lowered = lower(graph, context, keep_text=keep_text, aliases=aliases, shardings=shardings)
     lowered_at = time.perf_counter()
     inputs = [_signature(node) for node in fx.placeholders(graph)]
     outputs = [_signature(node) for node in fx.results(graph)]
-    with nullcontext() if request.parts is None else request.parts.others_meanwhile():
+    with _others_meanwhile(request):
         executable, key, from_disk = _load_or_compile(lowered, request, device, inputs, outputs)
     executable.aliases = len(aliases)
     seconds = lowered_at - start, time.perf_counter() - lowered_at
@@ -80,10 +117,7 @@ def _record(
     record = metrics.CompileRecord(
         request.name, shapes, len(nodes), *seconds, from_disk, request.reason, where
     )
-    if request.parts is None:
-        metrics.record_compile(record)
-    else:
-        request.parts.add(record)
+    tell(record, request.parts)
     return record
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx import Graph
 
 from xla_dynamo import versions
 from xla_dynamo.backend import jax_adapter, metrics, observers
@@ -33,6 +34,7 @@ from xla_dynamo.backend.runtime import cache, pjrt
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 
+from . import parts
 from .request import Request
 
 _PACKAGE = Path(__file__).parents[2]
@@ -52,10 +54,10 @@ class Known:
 
 
 @optional(None)
-def key_of(parts: Sequence[str], options: Options, device: pjrt.Device) -> str | None:
+def key_of(texts: Sequence[str], options: Options, device: pjrt.Device) -> str | None:
     """The key of a program; None where programs are not kept, or no key tells all of them apart.
 
-    parts: the text of the graph, and of all that decides how it is lowered beside the options.
+    texts: the text of the graph, and of all that decides how it is lowered beside the options.
     """
     kept = options.disk_cache and config().cache_dir is not None
     if not kept or metrics.wants_stages() or _foreign_rules():
@@ -63,7 +65,7 @@ def key_of(parts: Sequence[str], options: Options, device: pjrt.Device) -> str |
     surroundings = (_code(), jax_adapter.settings(), str(torch.get_default_dtype()))
     target = target_of(options, pjrt.platform(device))
     of_program = (repr(options), repr(target), pjrt.describe(device))
-    return cache.key_of(["known", *parts, *of_program, *surroundings])
+    return cache.key_of(["known", *texts, *of_program, *surroundings])
 
 
 def _foreign_rules() -> bool:
@@ -99,11 +101,11 @@ def find(key: str) -> Known | None:
 
 @optional(None)
 def load(
-    known: Known, request: Request, device: pjrt.Device, location: str
+    known: Known, request: Request, device: pjrt.Device, location: str, graph: Graph | None = None
 ) -> pjrt.Executable | None:
     """The executable, unless it is gone.
 
-    location: the user's line of the first op, for the record.
+    location: the user's line of the first op, for the record. graph: what it is of, for a report.
     """
     start = time.perf_counter()
     data = _disk().get(known.executable)
@@ -117,8 +119,8 @@ def load(
     record = metrics.CompileRecord(
         name, known.shapes, known.nodes, *seconds, True, reason, location
     )
-    metrics.record_compile(record)
-    observers.compiled(record, executable, None)
+    parts.tell(record, request.parts)
+    observers.compiled(record, executable, graph)
     return executable
 
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from torch.fx import Graph, Node
-from torch.fx.node import map_arg
+from torch.fx import Graph
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend import metrics
+from xla_dynamo.backend.graph.text import text_of
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.bookkeeping import optional
 
@@ -100,29 +100,9 @@ class Parts:
         metrics.record_compile(metrics.CompileRecord(name, shapes, *details))
 
 
-def text_of(graph: Graph) -> str:
-    """All that decides what a static graph is lowered to, by other names for its nodes."""
-    number: dict[Node, str] = {}
-    lines = []
-    for node in graph.nodes:
-        number[node] = f"%{len(number)}"
-        operands = map_arg((node.args, node.kwargs), lambda n: _Name(number[n]))
-        target = "" if node.op in ("placeholder", "output") else f" {node.target}"
-        lines.append(f"{node.op}{target} {operands} {_types(node.meta.get('val'))}")
-    return "\n".join(lines)
-
-
-class _Name(str):
-    """Told apart from a string that an op is given."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def _types(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return [_types(each) for each in value]
-    if not hasattr(value, "dtype"):
-        return repr(value)
-    bits = value.is_neg(), value.is_conj()
-    return value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), bits
+def tell(record: metrics.CompileRecord, parts: Parts | None) -> None:
+    """Record a compile, which may be of one of several parts."""
+    if parts is None:
+        metrics.record_compile(record)
+    else:
+        parts.add(record)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from xla_dynamo.backend.graph import text
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import storage
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 else:
     known = lazily("xla_dynamo.backend.executable.known", globals())
 
-# Namespaces of ops that mean the same in every process of these versions.
-_OPS = frozenset({"aten", "prims", "xla_dynamo", "torchvision"})
-# But for these, whose functions have a name in one process.
-_OF_ONE_PROCESS = frozenset({"xla_dynamo::jax_call", "xla_dynamo::jax_gradient"})
 _PLAIN = (int, bool, str, torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -79,7 +76,7 @@ def _around(trace: Trace, live: Sequence[int], dead: Sequence[int]) -> list[str]
 
 def _text_of(state: State) -> str:
     func = state.op.func
-    if getattr(func, "namespace", None) not in _OPS or func._schema.name in _OF_ONE_PROCESS:
+    if not (isinstance(func, torch._ops.OpOverload) and text.is_of_every_process(func)):
         raise _NoText
     arguments = " ".join(map(_text, state.key[1:]))
     return f"{func} {state.positional} {state.scalars} {arguments} -> {_outputs(state.outputs)}"
