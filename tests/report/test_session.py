@@ -84,7 +84,13 @@ def test_both_ways_in_are_on_the_page_of_a_script_that_raises(tmp_path: Path) ->
 
 def test_a_script_that_is_interrupted_has_its_page(tmp_path: Path) -> None:
     script, out = tmp_path / "stopped.py", tmp_path / "run.html"
-    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    # A shell starts what runs in the background with SIGINT ignored.
+    lines = (
+        "import os, signal",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",
+        "os.kill(os.getpid(), signal.SIGINT)",
+    )
+    script.write_text("\n".join(lines))
     given = ("-m", "xla_dynamo", "run", f"--report={out}", str(script))
     code, printed = outcome(*given, cwd=tmp_path, fresh=True)
     assert code == -signal.SIGINT

@@ -183,3 +183,15 @@ def test_a_report_has_their_time() -> None:
             compiled(x)
         [kernels] = [p for p in report.run().programs if "PyTorch's kernels" in p.name]
     assert kernels.runs == 3
+
+
+def test_sizes_that_change() -> None:
+    layer = nn.Conv2d(32, 64, 3)
+    compiled = torch.compile(lambda x: layer(x).relu().sum((2, 3)) + x.shape[0], backend="xla")
+    for rows in (4, 5, 6):
+        x = torch.randn(rows, 32, 16, 16)
+        want = layer(x).relu().sum((2, 3)) + rows
+        torch.testing.assert_close(compiled(x), want, rtol=1e-4, atol=1e-3)
+    assert [record.shapes[-1] for record in xla_dynamo.compiles()] == [
+        f"float32[{rows}, 32, 16, 16]" for rows in (4, 5, 6)
+    ]

@@ -84,7 +84,8 @@ def _compile_static(
     if parts is None:
         runs = [compile_segment(segment) for segment in made]
     else:
-        shapes = tuple(describe(node.meta["val"]) for node in fx.placeholders(graph))
+        values = [node.meta["val"] for node in fx.placeholders(graph) if node.users]
+        shapes = tuple(describe(value) for value in values if isinstance(value, torch.Tensor))
         nodes, where = len(fx.calls(graph)), str(first_location(graph))
         runs = parts.compiled(made, compile_segment)
         parts.record(request.name, shapes, nodes, request.reason, where)
