@@ -129,6 +129,13 @@ def test_second_process_loads_from_disk(program: Path, tmp_path: Path) -> None:
     assert "from disk: True" in programs.run(str(moved), **environment)
 
 
+def test_a_program_from_disk_needs_no_torch_mlir(program: Path, tmp_path: Path) -> None:
+    program.write_text(f"{program.read_text()}\nimport sys\nprint('torch_mlir' in sys.modules)\n")
+    environment = {"XLA_DYNAMO_CACHE_DIR": str(tmp_path / "cache")}
+    assert programs.run(str(program), fresh=True, **environment).endswith("True\n")
+    assert programs.run(str(program), fresh=True, **environment).endswith("False\n")
+
+
 @pytest.fixture
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache of this process's own; tests may change its settings."""

@@ -9,16 +9,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import Graph, Node
 
-from . import host_kernels, importer, linker
+from xla_dynamo.lazily import lazily
+
+from . import host_kernels, linker
 from .bodies import Body, body_of, has_rule, is_op
 from .native import is_native
 from .registry import Refusal, Target
 from .source import Location, location_of
 from .unsupported import error_of
+
+if TYPE_CHECKING:
+    from . import importer
+else:  # it imports torch-mlir, without which programs on disk are found
+    importer = lazily("xla_dynamo.backend.lowering.importer", globals())
 
 _PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 
