@@ -124,15 +124,19 @@ class Gatherer:
         if watched.record is not None:
             file, _, line = watched.record.location.rpartition(":")
             watched.code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
-        if not isinstance(executable, pjrt.Executable):  # kernels of PyTorch's
+        is_whole = isinstance(executable, pjrt.Executable)
+        if not is_whole:  # several programs with kernels of PyTorch's between
+            executable = executable.part
             watched.ends_in_call = True
+        if executable is None:
             return
         watched.ends_in_call = pjrt.ends_in_call(executable)
         self._own.update(pjrt.own_devices(executable))
         number = len(executable.devices)
         name = pjrt.describe(executable.device)
         self.devices[f"{name} x {number}" if number > 1 else name] = True
-        watched.memory = _memory(executable)
+        if is_whole:
+            watched.memory = _memory(executable)
 
     def launched(self, executable: Any, start: int, end: int) -> None:
         """See `pjrt.observe`. This is on the path of each step: the rest is left to `digest`."""

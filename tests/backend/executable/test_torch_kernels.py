@@ -23,8 +23,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     original = torch_kernels.kernel
 
-    def kernel(node: Node, watched: Any) -> Callable[..., Any]:
-        run = original(node, watched)
+    def kernel(node: Node) -> Callable[..., Any]:
+        run = original(node)
 
         def noted(*arguments: Any) -> Any:
             found.append(threading.get_ident())
@@ -109,14 +109,10 @@ def test_the_modes_of_the_thread_do_not_take_part() -> None:
     x, weight = torch.randn(4, 32, 16, 16), torch.randn(64, 32, 3, 3)
     node = _node(x, weight)
     with Seen() as seen, torch.autocast("cpu"):
-        result = torch_kernels.kernel(node, _watched(node))(*_arguments(x, weight))
+        result = torch_kernels.kernel(node)(*_arguments(x, weight))
     assert seen.ops == []
     assert result.dtype == torch.float32
     torch.testing.assert_close(result, F.conv2d(x, weight))
-
-
-def _watched(node: Node) -> torch_kernels.Watched:
-    return torch_kernels.Watched([node], "0/0", "first call")
 
 
 def _arguments(x: Tensor, weight: Tensor) -> tuple[Any, ...]:
@@ -134,7 +130,7 @@ def test_a_kernel_that_fails_is_named() -> None:
     x, weight = torch.randn(4, 16, 16, 16), torch.randn(64, 32, 3, 3)
     node = _node(x, weight)
     with pytest.raises(RuntimeError, match="channels") as caught:
-        torch_kernels.kernel(node, _watched(node))(*_arguments(x, weight))
+        torch_kernels.kernel(node)(*_arguments(x, weight))
     [note] = caught.value.__notes__
     assert "aten.convolution.default" in note
     assert 'options={"cpu_kernels": "xla"}' in note
@@ -174,15 +170,19 @@ def test_a_whole_step_updates_large_parameters_in_place() -> None:
     assert weight.data_ptr() == address
 
 
-def test_a_report_has_their_time() -> None:
+def test_a_report_shows_a_graph_as_one_program_with_the_time_of_all() -> None:
     layer = nn.Conv2d(32, 64, 3)
-    compiled = torch.compile(lambda x: layer(x).sum(), backend="xla")
+    compiled = torch.compile(lambda x: layer(x.sin()).sum(), backend="xla")
     x = torch.randn(4, 32, 16, 16)
-    with xla_dynamo.report("-") as report:
+    with xla_dynamo.report("-") as report, torch.no_grad():
         for _ in range(3):
             compiled(x)
-        [kernels] = [p for p in report.run().programs if "PyTorch's kernels" in p.name]
-    assert kernels.runs == 3
+        run = report.run()
+    [program] = run.programs
+    assert (program.name, program.runs) == ("0/0 inference", 3)
+    assert program.compiling > 0
+    assert "convolution" in [op.name for op in program.graph]
+    assert any("cpu" in device for device in run.devices)
 
 
 def test_sizes_that_change() -> None:

@@ -30,9 +30,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(f"in {json.loads(call)[0]}")
         return within(call)
 
-    def kernel(node: Node, watched: Any) -> Callable[..., Any]:
+    def kernel(node: Node) -> Callable[..., Any]:
         made.append(str(node.target).removeprefix("aten."))
-        return between(node, watched)
+        return between(node)
 
     monkeypatch.setattr(kernel_calls, "decoded", decoded)
     monkeypatch.setattr(torch_kernels, "kernel", kernel)

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend import metrics, observers, pipeline
+from xla_dynamo.backend import metrics, pipeline
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.text import is_text_complete, text_of
 from xla_dynamo.backend.lowering import dtypes as dtype_table
@@ -100,8 +100,7 @@ def _lowered_and_compiled(
     record = _record(graph, request, seconds, from_disk)
     if record is not None and key is not None:
         executable.origin = pjrt.Origin(key, inputs, outputs, record.shapes, record.nodes)
-    if record is not None:
-        observers.compiled(record, executable, graph)
+    tell(record, request.parts, executable, graph)
     if keep_text:
         _publish(graph, request, lowered, executable)
     return executable
@@ -114,11 +113,8 @@ def _record(
     nodes = fx.calls(graph)
     shapes = tuple(describe(node.meta["val"]) for node in fx.placeholders(graph))
     where = str(first_location(graph))
-    record = metrics.CompileRecord(
-        request.name, shapes, len(nodes), *seconds, from_disk, request.reason, where
-    )
-    tell(record, request.parts)
-    return record
+    details = len(nodes), *seconds, from_disk, request.reason, where
+    return metrics.CompileRecord(request.name, shapes, *details)
 
 
 @optional(None)

@@ -26,7 +26,7 @@ import torch
 from torch.fx import Graph
 
 from xla_dynamo import versions
-from xla_dynamo.backend import jax_adapter, metrics, observers
+from xla_dynamo.backend import jax_adapter, metrics
 from xla_dynamo.backend.lowering.registry import RULES
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.passes.contract import target_of
@@ -119,8 +119,7 @@ def load(
     record = metrics.CompileRecord(
         name, known.shapes, known.nodes, *seconds, True, reason, location
     )
-    parts.tell(record, request.parts)
-    observers.compiled(record, executable, graph)
+    parts.tell(record, request.parts, executable, graph)
     return executable
 
 

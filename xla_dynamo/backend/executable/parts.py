@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch.fx import Graph
 
 from xla_dynamo import interrupts
-from xla_dynamo.backend import metrics
+from xla_dynamo.backend import metrics, observers
+from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.text import text_of
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.bookkeeping import optional
@@ -92,17 +93,60 @@ class Parts:
 
     @optional(None)
     def record(
-        self, name: str, shapes: tuple[str, ...], nodes: int, reason: str, location: str
-    ) -> None:
-        """Record them as one compile."""
+        self, name: str, shapes: tuple[str, ...], graph: Graph, reason: str, location: str
+    ) -> Whole:
+        """Record them as one compile, of `graph`."""
         seconds = self.lowering, self.seconds - self.lowering
-        details = nodes, *seconds, self.from_disk, reason, location
-        metrics.record_compile(metrics.CompileRecord(name, shapes, *details))
-
-
-def tell(record: metrics.CompileRecord, parts: Parts | None) -> None:
-    """Record a compile, which may be of one of several parts."""
-    if parts is None:
+        details = len(fx.calls(graph)), *seconds, self.from_disk, reason, location
+        record = metrics.CompileRecord(name, shapes, *details)
         metrics.record_compile(record)
-    else:
+        some = next((made.result() for made in self._made.values()), None)
+        whole = Whole(record, some)
+        observers.compiled(record, whole, graph)
+        return whole
+
+
+@dataclass
+class Whole:
+    """All parts of a graph, and the kernels between them, as what watches programs sees them.
+
+    part: one of them.
+    """
+
+    record: metrics.CompileRecord
+    part: pjrt.Executable | None
+    observed: Any = None
+
+
+def watched(run: Callable[[list[Any]], Made], whole: Whole | None) -> Callable[[list[Any]], Made]:
+    """`run`, each call of which is told as a launch of the whole."""
+
+    def call(arguments: list[Any]) -> Made:
+        if observers.current is None:
+            return run(arguments)
+        start = time.perf_counter_ns()
+        results = run(arguments)
+        observers.launched(whole, start, time.perf_counter_ns())
+        return results
+
+    return run if whole is None else call
+
+
+@optional(None)
+def tell(
+    record: metrics.CompileRecord | None,
+    parts: Parts | None,
+    executable: pjrt.Executable,
+    graph: Graph | None,
+) -> None:
+    """Record a compile of `graph`, which may be one of several parts."""
+    if parts is not None:
+        executable.is_part = True
+    if record is None:
+        return
+    if parts is not None:
+        executable.record = record
         parts.add(record)
+        return
+    metrics.record_compile(record)
+    observers.compiled(record, executable, graph)

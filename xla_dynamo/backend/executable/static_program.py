@@ -22,7 +22,7 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 from . import partition, segments, torch_kernels
 from .compile import describe
 from .launch import compile_launch
-from .parts import Parts
+from .parts import Parts, watched
 from .request import Request, warn_of_eager
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -81,24 +81,26 @@ def _compile_static(
         return _or_eager(segment.graph, replace(part, updates=updates, parts=parts))
 
     made = [step for step in steps if isinstance(step, partition.Segment)]
+    whole = None
     if parts is None:
         runs = [compile_segment(segment) for segment in made]
     else:
         values = [node.meta["val"] for node in fx.placeholders(graph) if node.users]
         shapes = tuple(describe(value) for value in values if isinstance(value, torch.Tensor))
-        nodes, where = len(fx.calls(graph)), str(first_location(graph))
+        where = str(first_location(graph))
         runs = parts.compiled(made, compile_segment)
-        parts.record(request.name, shapes, nodes, request.reason, where)
-    return segments.build(
+        whole = parts.record(request.name, shapes, graph, request.reason, where)
+    run = segments.build(
         graph,
         steps,
         lambda segment: runs[segment.index],
         module,
         convert=on_device.host_of,
         copy_duplicate=torch.clone if request.no_output_aliasing else torch.Tensor.detach,
-        kernels=torch_kernels.functions(kernels, request),
+        kernels={node: torch_kernels.kernel(node) for node in kernels},
         strided=visible,
     )
+    return watched(run, whole)
 
 
 def _updates(

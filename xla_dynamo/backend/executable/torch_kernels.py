@@ -8,19 +8,16 @@ cores: an eager step 62 ms before, 80 after). Results have to be copied there, t
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend import observers
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.torch_private import kernels_only
 from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.lowering.source import location_of
-from xla_dynamo.backend.metrics import CompileRecord
 from xla_dynamo.backend.runtime.partitions import Partitions
 
 from . import joint
@@ -48,41 +45,19 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     return [] if home is not None or isinstance(device, Partitions) else found
 
 
-def functions(kernels: Sequence[Node], request: Request) -> dict[Node, Callable[..., Any]]:
-    """What computes each of these nodes of a graph, of the node's arguments."""
-    if not kernels:
-        return {}
-    watched = Watched(kernels, request.name, request.reason)
-    return {node: kernel(node, watched) for node in kernels}
-
-
-class Watched:
-    """The kernels of a graph, as what watches programs and their launches sees them."""
-
-    def __init__(self, kernels: Sequence[Node], name: str, reason: str) -> None:
-        where = str(location_of(kernels[0]))
-        name = f"{name}: PyTorch's kernels"
-        self.record = CompileRecord(name, (), len(kernels), 0.0, 0.0, False, reason, where)
-        self.observed: Any = None
-
-
-def kernel(node: Node, watched: Watched) -> Callable[..., Any]:
+def kernel(node: Node) -> Callable[..., Any]:
     """A function of the node's arguments: the kernel of its op, whatever modes the thread is in."""
     op: Any = node.target
 
     def run(*arguments: Any) -> Any:
-        start = 0 if observers.current is None else time.perf_counter_ns()
         try:
             with kernels_only():
-                result = op(*arguments)
+                return op(*arguments)
         except Exception as error:
             error.add_note(
                 f"PyTorch's kernel of {op}, at {location_of(node)}. "
                 'options={"cpu_kernels": "xla"} compiles it with XLA.'
             )
             raise
-        if start:
-            observers.launched(watched, start, time.perf_counter_ns())
-        return result
 
     return run
