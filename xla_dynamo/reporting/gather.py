@@ -124,18 +124,17 @@ class Gatherer:
         if watched.record is not None:
             file, _, line = watched.record.location.rpartition(":")
             watched.code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
-        is_whole = isinstance(executable, pjrt.Executable)
-        if not is_whole:  # several programs with kernels of PyTorch's between
+        is_program = isinstance(executable, pjrt.Executable)
+        if not is_program:  # several programs with kernels of PyTorch's between
             executable = executable.part
-            watched.ends_in_call = True
+        watched.ends_in_call = executable is None or pjrt.ends_in_call(executable)
         if executable is None:
             return
-        watched.ends_in_call = pjrt.ends_in_call(executable)
         self._own.update(pjrt.own_devices(executable))
         number = len(executable.devices)
         name = pjrt.describe(executable.device)
         self.devices[f"{name} x {number}" if number > 1 else name] = True
-        if is_whole:
+        if is_program:
             watched.memory = _memory(executable)
 
     def launched(self, executable: Any, start: int, end: int) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import xla_dynamo
+from tests.backend.seen_ops import Seen
 from xla_dynamo.backend.executable import torch_kernels
 
 
@@ -90,18 +90,6 @@ def test_all_programs_of_a_graph_are_one_compile_and_equal_ones_are_compiled_onc
     # What follows the second and the third kernel is alike; counters come with the first.
     assert len(stages) == 3
     assert all("custom-call" not in each.hlo for each in stages)
-
-
-class Seen(TorchDispatchMode):
-    """Notes the ops of its thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ops: list[str] = []
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.ops.append(str(op))
-        return op(*args, **(kwargs or {}))
 
 
 def test_the_modes_of_the_thread_do_not_take_part() -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.fx import Node
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import xla_dynamo.compat
+from tests.backend.seen_ops import Seen
 from xla_dynamo.backend.executable import torch_kernels
 from xla_dynamo.backend.executable.exported import lower_exported
 from xla_dynamo.backend.graph import kernel_calls
@@ -138,18 +138,6 @@ def test_what_is_exported_runs_anywhere() -> None:
     text = lower_exported(exported).stablehlo
     assert "stablehlo.convolution" in text
     assert "custom_call" not in text
-
-
-class Seen(TorchDispatchMode):
-    """Notes the ops of its thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ops: list[str] = []
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.ops.append(str(op))
-        return op(*args, **(kwargs or {}))
 
 
 def test_the_thread_of_the_program_does_not_take_part() -> None:

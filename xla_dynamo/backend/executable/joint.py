@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
@@ -128,19 +127,6 @@ def collectives_of(graph: Graph) -> list[str]:
     """The collectives of a graph, for `JointProgram`."""
     found = [node for node in fx.calls(graph) if node.target in COLLECTIVES]
     return [line_of(node.target, node.args, node.meta["val"]) for node in found]
-
-
-def text_of(graph: Graph) -> str:
-    """All of a graph: its ops, with their arguments, shapes and dtypes."""
-    return "\n".join(
-        f"{node.name} {node.target} {node.args} {node.kwargs} "
-        f"{[(v.dtype, tuple(v.shape)) for v in _tensors(node.meta.get('val'))]}"
-        for node in graph.nodes
-    )
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def line_of(op: Any, args: Any, results: Any) -> str:

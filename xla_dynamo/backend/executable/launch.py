@@ -14,6 +14,7 @@ from torch.fx import Graph, Node
 
 from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.graph.text import text_of
 from xla_dynamo.backend.options import Options
 from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
@@ -52,7 +53,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     elif collectives:
         of = job.of_collectives()
         device = of.client.local_devices()[0]
-        text = joint.text_of(graph) if of.alike else ""
+        text = text_of(graph) if of.alike else ""
         every = functools.partial(compile_executable, graph, request)
         make = functools.partial(joint.JointProgram, of, collectives, every, text)
     elif home is not None:

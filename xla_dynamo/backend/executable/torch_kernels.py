@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.graph import fx, kernel_calls
 from xla_dynamo.backend.graph.torch_private import kernels_only
 from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.lowering.source import location_of
@@ -54,10 +54,8 @@ def kernel(node: Node) -> Callable[..., Any]:
             with kernels_only():
                 return op(*arguments)
         except Exception as error:
-            error.add_note(
-                f"PyTorch's kernel of {op}, at {location_of(node)}. "
-                'options={"cpu_kernels": "xla"} compiles it with XLA.'
-            )
+            where = location_of(node)
+            error.add_note(f"PyTorch's kernel of {op}, at {where}. {kernel_calls.REMEDY}")
             raise
 
     return run

@@ -15,6 +15,9 @@ _TENSOR = "tensor"  # in a call: {"tensor": position among the arguments}
 
 STORE = "xla_dynamo_store"  # writes of values to addresses: see ops.stores
 
+# Of a kernel that fails.
+REMEDY = 'options={"cpu_kernels": "xla"} or XLA_DYNAMO_CPU_KERNELS=xla compiles it with XLA.'
+
 Kernel = Callable[[Sequence[torch.Tensor]], Any]
 
 

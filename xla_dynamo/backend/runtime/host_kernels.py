@@ -30,8 +30,7 @@ def _work(call: bytes, arguments: list[torch.Tensor], results: list[torch.Tensor
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in arguments)
         raise RuntimeError(
             f"PyTorch's kernel of {kernel_calls.op_name(call)} failed on tensors of the shapes "
-            f"{shapes}: {error} "
-            'options={"cpu_kernels": "xla"} or XLA_DYNAMO_CPU_KERNELS=xla compiles it with XLA.'
+            f"{shapes}: {error} {kernel_calls.REMEDY}"
         ) from error
 
 
