@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 import torch
 
 from tests.like_eager.rules import check, check_rounding, run
-from xla_dynamo.backend.lowering.registry import Unsupported
-from xla_dynamo.backend.lowering.rules import batch_norm
+from xla_dynamo.backend.lowering.registry import Target, Unsupported, lowering_for
 
 aten = torch.ops.aten
 
@@ -97,10 +94,7 @@ def test_mean_far_from_running_mean(shape):
 def test_accelerator_statistics(shape, offset):
     """On images, accelerators promise precision at moderate distances only."""
 
-    def elsewhere(*args, default, **_):
-        return default(*args)
-
-    with mock.patch.object(batch_norm.lax, "platform_dependent", elsewhere):
+    with lowering_for(Target("tpu")):
         _check_statistics(shape, offset)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 import torch
 
 from tests.like_eager.rules import check
-from xla_dynamo.backend.lowering.rules import max_pooling
+from xla_dynamo.backend.lowering.registry import Target, lowering_for
 
 aten = torch.ops.aten
 
@@ -63,10 +61,7 @@ def test_backward_by_select_and_scatter(case):
     x = _inputs(shape)
     values, indices = forward(x, *settings)
 
-    def as_for_tpu(*args, tpu, **_):
-        return tpu(*args)
-
-    with mock.patch.object(max_pooling.lax, "platform_dependent", as_for_tpu):
+    with lowering_for(Target("tpu")):
         check(backward, torch.randn(values.shape), x, *settings, indices)
 
 

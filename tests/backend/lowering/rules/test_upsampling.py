@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 import torch
 
 from tests.like_eager.rules import check, run
-from xla_dynamo.backend.lowering.registry import Unsupported
-from xla_dynamo.backend.lowering.rules import interpolation, upsampling  # noqa: F401
+from xla_dynamo.backend.lowering.registry import Target, Unsupported, lowering_for
 
 aten = torch.ops.aten
 
@@ -35,10 +32,7 @@ def _case(rank, factor, dtype=torch.float32):
 def _chosen(by_matrix):
     """Lowers as for a CPU, or as for other devices."""
 
-    def chosen(*args, cpu, default):
-        return (default if by_matrix else cpu)(*args)
-
-    return mock.patch.object(interpolation.lax, "platform_dependent", chosen)
+    return lowering_for(Target("tpu" if by_matrix else "cpu"))
 
 
 @pytest.mark.parametrize("name", NEAREST)

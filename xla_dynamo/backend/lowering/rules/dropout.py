@@ -12,7 +12,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from xla_dynamo.backend.lowering.dtypes import accumulation
-from xla_dynamo.backend.lowering.registry import lower_random
+from xla_dynamo.backend.lowering.registry import PerPlatform, lower_random
 
 from . import random_bits
 
@@ -63,7 +63,13 @@ def _chance(key: Array, shape: tuple[int, ...], p: float) -> Array:
     threshold = round(p * 2**32)
     if threshold >= 2**32:
         return jnp.ones(shape, jnp.bool_)
-    return random_bits.bits(key, shape) < np.uint32(threshold)
+    return below(key, shape, np.uint32(threshold))
+
+
+@PerPlatform
+def below(key: Array, shape: tuple[int, ...], threshold: np.uint32) -> Array:
+    """Which elements' random bits are less."""
+    return random_bits.bits(key, shape) < threshold
 
 
 def _chances(key: Array, p: Array) -> Array:
