@@ -16,11 +16,18 @@ from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.graph.text import text_of
 from xla_dynamo.backend.options import Options
-from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, transfers
+from xla_dynamo.backend.runtime import (
+    buffers,
+    gpu_order,
+    job,
+    pjrt,
+    resident,
+    transfers,
+)
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 
-from . import in_place, joint, output_plan, partitioned, saved_outputs, updates
+from . import cores, in_place, input_layout, joint, output_plan, partitioned, saved_outputs, updates
 from .compile import compile_executable
 from .request import Request, without_host_kernels
 
@@ -68,7 +75,11 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
 
         return _launch(planned, run)
     on_gpu = [i for i, node in zip(used, fx.placeholders(graph), strict=True) if _on_gpu(node)]
-    slots = buffers.slots(device, used, request.resident, on_gpu)
+    orders: dict[int, input_layout.Order] = {}
+    if not (transfers.is_apart(device) or collectives):
+        written = {place for place, i in enumerate(used) if i in request.updates.values()}
+        orders = input_layout.take_as_they_lie(graph, written)
+    slots = buffers.slots(device, used, request.resident, on_gpu, orders)
     homes = _devices(fx.results(graph))
     if transfers.is_apart(device) and not on_gpu and all(home.type == "cpu" for home in homes):
         may_stay: dict[int | None, int] = {
@@ -85,7 +96,9 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             executable = compile_executable(graph, in_place.with_little_memory(request), device)
             addresses = in_place.Addresses(stores, used, device)
             return _launch(planned, _storing(executable, slots, device, stores, addresses))
-    return _launch(planned, _on_tensors(make(), slots, device, homes))
+    is_long = not transfers.is_apart(device) and cores.is_long(graph)
+    run_all = _on_tensors(make(), slots, device, homes)
+    return _launch(planned, cores.without_kernels(run_all) if is_long else run_all)
 
 
 def device_of(graph: Graph, options: Options) -> tuple[Any, torch.device | None]:

@@ -75,7 +75,8 @@ def _compile_static(
     visible = set(fx.results(graph)[: request.visible])
 
     def compile_segment(segment: partition.Segment) -> Run:
-        is_visible = not visible.isdisjoint(segment.outputs)
+        # PyTorch's kernels compute in the order of memory that eager has, channels_last or not.
+        is_visible = bool(kernels) or not visible.isdisjoint(segment.outputs)
         part = part_of(request, graph, segment, len(segment.outputs) if is_visible else 0)
         updates = _updates(graph, request, segment, steps)
         return _or_eager(segment.graph, replace(part, updates=updates, parts=parts))

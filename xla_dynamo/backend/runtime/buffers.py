@@ -10,7 +10,8 @@ either.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -83,6 +84,19 @@ class Slot:
         return transient(tensor, self._device)
 
 
+class Permuted(Slot):
+    """An argument whose program takes its dimensions in the order that they have in memory."""
+
+    __slots__ = ("_order",)
+
+    def __init__(self, device: pjrt.Device, position: int, order: Sequence[int]) -> None:
+        super().__init__(device, position, always=False)
+        self._order = order
+
+    def array(self, tensor: torch.Tensor) -> pjrt.Array:
+        return transient(tensor.permute(*self._order), self._device)
+
+
 class Apart(Slot):
     """An argument of a device with memory of its own, where the tensor may be of that device."""
 
@@ -117,18 +131,27 @@ class Covered(Apart):
 
 
 def slots(
-    device: pjrt.Device, positions: Sequence[int], resident: Collection[int], on_gpu: Sequence[int]
+    device: pjrt.Device,
+    positions: Sequence[int],
+    resident: Collection[int],
+    on_gpu: Sequence[int],
+    orders: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> list[Slot]:
     """The arguments of an executable, by their positions in a call's.
 
     resident: those whose tensors come again at every call.
     on_gpu: those that lie in a GPU's memory.
+    orders: the order in memory of those that are not row-major, by place in `positions`.
     """
     handed_over = on_gpu[:1] if device.platform == "gpu" else ()
     kind = Covered if handed_over else Apart if transfers.is_apart(device) else Slot
     return [
-        HandedOver(device, i, False) if i in handed_over else kind(device, i, i in resident)
-        for i in positions
+        Permuted(device, i, orders[place])
+        if place in orders
+        else HandedOver(device, i, False)
+        if i in handed_over
+        else kind(device, i, i in resident)
+        for place, i in enumerate(positions)
     ]
 
 
