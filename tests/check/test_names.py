@@ -15,7 +15,6 @@ NAMES = [f"{name.module}.{name.name}" for name in listed.read()]
 MISSING = {
     "torch_xla.core.functions.nms",
     "torch_xla.core.xla_op_registry.register",
-    "torch_xla.distributed.spmd.auto_policy",
     "torch_xla.distributed.xla_dist.DistributedExecutor",
     "torch_xla.distributed.xla_dist.get_args_parser",
     "torch_xla.distributed.xla_dist.main",
@@ -49,7 +48,6 @@ def test_every_module_and_op_is_known() -> None:
         ("torch_xla.core.xla_builder.Op", "It is not here.", "call_jax"),
         ("torch_xla.experimental.custom_kernel.my_kernel", "not here.", "call_jax"),
         ("torch.ops.xla.nope", "no op 'nope'", "report it"),
-        ("torch_xla.distributed.spmd.auto_policy", "not supported", "partition_fn"),
         ("torch_xla.core.functions.nms", "It is not here.", "torchvision"),
     ],
 )

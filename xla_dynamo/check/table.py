@@ -109,9 +109,9 @@ _SPMD = [
     ),
     Difference(
         f"{_XR}.use_spmd",
-        "auto=True raises NotAvailable where there are several devices: nothing searches for a "
-        "good split.",
-        "mark the tensors (xs.mark_sharding), or wrap the model in SpmdFullyShardedDataParallel",
+        "auto=True splits batches and large parameters by a fixed rule: nothing searches for the "
+        "best split.",
+        "mark the tensors (xs.mark_sharding) for another one",
         Given("auto", 0),
     ),
     *_no_effect(

@@ -147,3 +147,19 @@ def test_an_executable_that_splits_otherwise_is_refused() -> None:
     other = Partitions(DEVICES, (split(None, 0),), on.outputs)
     with pytest.raises(CompileError, match="does not split argument 0"):
         partitions.chosen(program.loaded, other, [2])
+
+
+def test_a_parameter_that_is_split_to_save_memory() -> None:
+    """It is gathered where it is computed with; the batch, and the update, stay split."""
+    x, w = torch.randn(8, 16).double(), torch.randn(16, 4).double()
+    batch = Sharding(GRID, ((0, 1), ()), "batch")
+    parameter = Sharding(GRID, ((0, 1), ()), "parameter")
+
+    def trained(x: torch.Tensor, w: torch.Tensor) -> Any:
+        gradient = x.t() @ torch.tanh(x @ w)
+        return w - 0.1 * gradient, (x @ w).sum()
+
+    _, kept, hlo = run(trained, [x, w], [batch, parameter], donated=(1,))
+    assert kept[0] == parameter
+    assert sorted(set(COLLECTIVE.findall(hlo))) == ["all-gather", "all-reduce"]
+    assert "f64[8,16]" not in hlo

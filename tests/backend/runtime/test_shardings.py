@@ -34,6 +34,11 @@ def test_text(sharding: Sharding, hlo: str, shardy: str) -> None:
     assert shardings.of_tiles(sharding.tiles, [GRID]).text() == hlo
 
 
+def test_what_comes_second() -> None:
+    attribute = Sharding(GRID, ((0,), ())).attribute(priority=1)
+    assert attribute.endswith('[{"data"}p1, {}]>')
+
+
 def test_devices_in_another_order() -> None:
     sharding = Sharding(TURNED, ((0,), ()))
     assert "device_ids=[3, 1, 2, 0]" in sharding.attribute()

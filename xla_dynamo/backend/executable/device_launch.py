@@ -62,6 +62,7 @@ def compile_arrays(
             return compile_executable(graph, request, device, _aliases(graph, donated))
         aliases = _aliases(graph, donated, updates_only=True)
         device = partitioned.with_results(graph, device, aliases)
+        partitioned.gather(graph, device)
         partitioned.pad(graph, device)
         return compile_executable(graph, request, device, aliases)
     except (CompileError, UnsupportedOp) as error:

@@ -38,6 +38,34 @@ def with_results(graph: Graph, on: Partitions, aliases: Mapping[int, int]) -> Pa
     return replace(on, outputs=tuple(outputs))
 
 
+def gather(graph: Graph, on: Partitions) -> None:
+    """Have what is split to save memory whole where something is computed with it.
+
+    XLA would as well gather a batch to compute with parts of the parameters.
+    """
+    for argument, sharding in zip(fx.placeholders(graph), on.inputs, strict=True):
+        if sharding.role == "parameter":
+            whole = shardings.replicated(sharding.grid, len(sharding.dims)).attribute()
+            _gather(graph, argument, whole)
+
+
+def _gather(graph: Graph, part: Node, whole: str) -> None:
+    users = [user for user in part.users if user.op == "call_function"]
+    casts = [user for user in users if user.target is aten._to_copy.default]
+    takers = [user for user in users if user not in casts and not _is_pointwise(user)]
+    if takers:
+        with graph.inserting_before(min(takers)):
+            gathered = edit.call(graph, MARK, part, whole, like=part)
+        for user in takers:
+            user.replace_input_with(part, gathered)
+    for cast in casts:
+        _gather(graph, cast, whole)
+
+
+def _is_pointwise(node: Node) -> bool:
+    return torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
 def pad(graph: Graph, on: Partitions) -> None:
     """Give arguments and results of `graph` the sizes that their arrays have."""
     for node, sharding in zip(fx.placeholders(graph), on.inputs, strict=True):
@@ -100,13 +128,14 @@ def attributes(on: pjrt.Where) -> Shardings:
     known = [each for each in (*on.inputs, *on.outputs) if each is not None]
     # One grid, where it can be: Shardy looks for shardings among values of one only.
     main = next((each.grid for each in known if not each.is_replicated), None)
+    has_batch = any(each.role == "batch" for each in known)
 
     def text(sharding: Sharding | None) -> str | None:
         if sharding is None:
             return None
         if sharding.is_replicated and main is not None:
             sharding = shardings.replicated(main, len(sharding.dims))
-        return sharding.attribute()
+        return sharding.attribute(int(has_batch and sharding.role != "batch"))
 
     return Shardings([text(each) for each in on.inputs], [text(each) for each in on.outputs])
 

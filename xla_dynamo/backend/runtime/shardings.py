@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -42,10 +43,15 @@ def line(devices: int) -> Grid:
 
 @dataclass(frozen=True)
 class Sharding:
-    """dims: for each dimension of a tensor the numbers of the axes that split it, major first."""
+    """dims: for each dimension of a tensor the numbers of the axes that split it, major first.
+
+    role: what is computed with a part of a "batch" is split like it, before all else; a "parameter"
+        is split to save memory: all of it is there where it is computed with, but for its update.
+    """
 
     grid: Grid
     dims: tuple[tuple[int, ...], ...]
+    role: Literal["", "batch", "parameter"] = ""
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:
@@ -65,10 +71,16 @@ class Sharding:
         devices = np.array(self.grid.order).reshape(self.grid.shape).transpose(used + rest)
         return devices.reshape(*self.counts, -1)
 
-    def attribute(self) -> str:
-        """The sharding as an attribute of Shardy's dialect."""
-        names = self.grid.names
-        dims = ["{" + ", ".join(f'"{names[axis]}"' for axis in axes) + "}" for axes in self.dims]
+    def attribute(self, priority: int = 0) -> str:
+        """The sharding as an attribute of Shardy's dialect.
+
+        priority: of several what others are split like; 0 comes first.
+        """
+        names, last = self.grid.names, f"p{priority}" if priority else ""
+        dims = [
+            "{" + ", ".join(f'"{names[axis]}"' for axis in axes) + "}" + (last if axes else "")
+            for axes in self.dims
+        ]
         return f"#sdy.sharding<{self.grid.attribute()}, [{', '.join(dims)}]>"
 
     def text(self) -> str:

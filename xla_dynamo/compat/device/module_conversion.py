@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xla_dynamo.compat.execution import auto_sharding
 from xla_dynamo.compat.values.torch_private import swap_contents
 
 Apply = Callable[..., nn.Module]
@@ -35,11 +36,13 @@ def keeping_parameters(original: Apply) -> Apply:
         params = [param for param in self._parameters.values() if param is not None]
         if not _is_of_xla(fn, params):
             return original(self, fn, recurse=False)
-        for param in params:
-            _convert(param, fn)
-        for name, buffer in self._buffers.items():
-            if buffer is not None:
-                self._buffers[name] = fn(buffer)
+        with auto_sharding.uploading("parameter"):
+            for param in params:
+                _convert(param, fn)
+        with auto_sharding.uploading("buffer"):
+            for name, buffer in self._buffers.items():
+                if buffer is not None:
+                    self._buffers[name] = fn(buffer)
         return self
 
     return apply

@@ -7,15 +7,18 @@ arguments have; tensors that were marked, and parameters that it updates, keep t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xla_dynamo.compat.recording import devices, replicas
+from xla_dynamo.compat.recording import devices, metrics, replicas
 from xla_dynamo.compat.recording.trace import Trace
 from xla_dynamo.compat.values import environment, torch_private
 from xla_dynamo.compat.values.marks import marks
 from xla_dynamo.compat.values.values import Leaf, Ref, Value
 from xla_dynamo.lazily import lazily
+
+from . import auto_sharding
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.executable import joint, partitioned
@@ -52,6 +55,8 @@ def begin() -> None:
 def _begin_if_asked() -> None:
     if environment.in_spmd():
         begin()
+        if os.environ.get("XLA_AUTO_SPMD", "").lower() in ("1", "true"):
+            auto_sharding.begin()
 
 
 def key(trace: Trace, live: Sequence[int], dead: Sequence[int]) -> Any:
@@ -84,6 +89,8 @@ def together(key: Hashable, on: Any, compile: Callable[[], Any]) -> Any:
     """What `compile` gives for a program that is looked up by `key`: see joint.together."""
     if _on is None or not isinstance(on, partitions.Partitions):
         return compile()
+    if auto_sharding.is_on():
+        metrics.count("CompileWithAutoSharding")
     text = repr((key[1:], partitioned.attributes(on)))  # type: ignore[index]
 
     def run() -> Callable[..., Any]:

@@ -29,7 +29,7 @@ from xla_dynamo.compat.values.values import Array, Held, Leaf, Meta, PutOff, Val
 from xla_dynamo.errors import ReplicaError
 from xla_dynamo.lazily import lazily
 
-from . import failed_values, out_of_memory, program_cache, settings, spmd
+from . import auto_sharding, failed_values, out_of_memory, program_cache, settings, spmd
 from .program import Program, Run
 
 if TYPE_CHECKING:
@@ -251,9 +251,11 @@ def upload(trace: Trace, host: torch.Tensor, like: Meta | None = None) -> Value:
     if not storage.is_dense(host):
         raise storage.refuse(host.layout, host.dtype)
     meta = like or shape_inference.like(meta_of(host))
-    if spmd.where() is not None:
+    on = spmd.where()
+    if on is not None:
+        split = auto_sharding.chosen(host, len(on.devices)) if auto_sharding.is_on() else None
         kept = host.detach().to("cpu", stored(host.dtype), copy=True).contiguous()
-        return Value(meta, trace, Held(kept, place, is_upload=True))
+        return Value(meta, trace, Held(kept, place, is_upload=True, split=split))
     return Value(meta, trace, array=_upload(trace, host.detach().to(stored(host.dtype))))
 
 
@@ -284,7 +286,7 @@ def place(value: Value, sharding: Sharding | None = None) -> None:
     known = value.ref
     if type(known) is Held:
         if known.is_upload and sharding is None:
-            sharding = spmd.mark_of(value)
+            sharding = spmd.mark_of(value) or known.split
         host = known.host.detach().to(stored(known.host.dtype))
         value.array = _upload(trace_of(value), host, sharding)
         value.ref = None

@@ -14,7 +14,7 @@ import torch
 
 from xla_dynamo.backend import options
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn, target_of
-from xla_dynamo.compat.execution import spmd, sync
+from xla_dynamo.compat.execution import auto_sharding, spmd, sync
 from xla_dynamo.compat.kernels import sharding
 from xla_dynamo.compat.recording import devices, pending
 from xla_dynamo.compat.recording.trace import Trace, trace_of
@@ -98,7 +98,8 @@ def trace_hash(trace: Trace, wanted: Sequence[int]) -> bytes:
         (n.op, tuple(map(shape, n.shapes)), n.operands, n.static, n.roots)
         for n in nodes(trace, wanted)
     ]
-    return hashlib.blake2b(repr(lines).encode(), digest_size=16).digest()
+    text = f"{lines}{auto_sharding.of_programs()}"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def debug_info(tensor: torch.Tensor) -> str:

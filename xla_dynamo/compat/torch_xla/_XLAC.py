@@ -14,7 +14,7 @@ import torch
 from xla_dynamo.backend.runtime import transfers
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
-from xla_dynamo.compat.execution import settings, sync
+from xla_dynamo.compat.execution import auto_sharding, settings, sync
 from xla_dynamo.compat.recording import devices, metrics, pending, seeds
 from xla_dynamo.compat.reporting import ir_text, metrics_report
 from xla_dynamo.compat.values.values import value_of
@@ -273,6 +273,7 @@ _get_xla_op_sharding = _sharding.sharding_of
 _get_xla_sharding_spec = _sharding.spec_of
 _get_xla_sharding_specs = _sharding.specs_of
 _get_xla_sharding_type = _sharding.type_of
+_xla_get_auto_sharding = auto_sharding.is_on
 _global_tensor_from_cpu_shards = _sharding.from_cpu_shards
 
 

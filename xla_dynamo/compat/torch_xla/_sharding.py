@@ -17,7 +17,7 @@ import torch
 
 from xla_dynamo.backend.runtime import shardings
 from xla_dynamo.backend.runtime.shardings import Sharding
-from xla_dynamo.compat.execution import spmd
+from xla_dynamo.compat.execution import auto_sharding, spmd
 from xla_dynamo.compat.kernels import sharding as kernel
 from xla_dynamo.compat.recording import devices, metrics
 from xla_dynamo.compat.values.marks import marks
@@ -96,6 +96,8 @@ def mark(t: torch.Tensor, sharding: OpSharding) -> None:
     wanted = sharding.sharding(tensor.dim())
     if len(wanted.grid.order) > 1 or spmd.where() is not None:
         known = kernel.split_of(tensor)
+        if auto_sharding.is_on() and tensor not in marks:
+            known = None  # nobody asked for it
         if known is not None and not known.is_replicated and known != wanted:
             raise RuntimeError(
                 f"Existing annotation must be cleared first: the tensor is split as "

@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from xla_dynamo.compat.execution import spmd
+from xla_dynamo.compat.execution import auto_sharding, spmd
 from xla_dynamo.compat.recording import devices, pending, replicas
 from xla_dynamo.compat.values import environment
 from xla_dynamo.config import config
-from xla_dynamo.errors import NotAvailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -145,18 +144,13 @@ def use_spmd(auto: bool | None = False) -> None:
 
     Tensors that are on xla:0 already are replicated.
 
-    Raises:
-        NotAvailable: `auto`, and there are several devices.
+    auto: what is not marked is split, too: see execution.auto_sharding.
     """
     os.environ["XLA_USE_SPMD"] = "1"
     spmd.begin()
-    if auto and spmd.where() is not None:
-        raise NotAvailable(
-            "xr.use_spmd(auto=True): how tensors are split over several devices is not searched "
-            "for. Mark them: xs.mark_sharding, or SpmdFullyShardedDataParallel for all parameters"
-        )
     if auto:
         os.environ["XLA_AUTO_SPMD"] = "1"
+        auto_sharding.begin()
 
 
 is_spmd = environment.in_spmd

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import torch
 
+from xla_dynamo.backend.runtime.shardings import Sharding
+
 from . import torch_private
 from .forks import fork_safe
 
@@ -167,11 +169,13 @@ class Held:
     is_upload: a tensor for several devices, of which an op, or a mark, decides which part each
         gets, or what is in a larger array: unlike what the host computed, it is the devices' to
         compute with.
+    split: how it is split where nobody marks it; None: not at all.
     """
 
     known: torch.Tensor | Callable[[], torch.Tensor]
     place: Callable[[Value], None]
     is_upload: bool = False
+    split: Sharding | None = None
 
     @property
     def host(self) -> torch.Tensor:

@@ -216,12 +216,8 @@ def marks() -> None:
     except AssertionError as error:
         print(error)
 
-    for refused in (
-        lambda: xs.enable_manual_sharding(cleared, (None, "model"), mesh=mesh),
-        lambda: xr.use_spmd(auto=True),
-    ):
-        with pytest.raises(NotAvailable):
-            refused()
+    with pytest.raises(NotAvailable):
+        xs.enable_manual_sharding(cleared, (None, "model"), mesh=mesh)
 
     # A pending result, a view, a tensor that is written to, and a gradient.
     weight = torch.ones(4, 8, device="xla", requires_grad=True)

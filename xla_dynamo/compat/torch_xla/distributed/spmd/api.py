@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..._absent import Absent
+from ... import runtime as xr
 from ._meshes import Mesh
 from .xla_sharding import mark_sharding
 
@@ -46,6 +46,8 @@ def xla_distribute_module(
     output_fn: Callable[..., Any] | None = None,
 ) -> torch.nn.Module:
     """A module on the device, each submodule handed to `partition_fn(name, module, mesh)`."""
+    if partition_fn is auto_policy:
+        xr.use_spmd(auto=True)
     module.to("xla")
     if partition_fn is not None:
         for name, child in module.named_modules():
@@ -57,6 +59,5 @@ def xla_distribute_module(
     return module
 
 
-auto_policy = Absent(
-    "auto sharding is not supported", "pass a partition_fn to xla_distribute_module"
-)
+def auto_policy(mod_name: str, mod: torch.nn.Module, mesh: Any) -> None:
+    """As `partition_fn`: parameters, and inputs, are split as after `xr.use_spmd(auto=True)`."""
