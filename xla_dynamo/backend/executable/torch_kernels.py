@@ -20,7 +20,7 @@ from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.lowering.source import location_of
 from xla_dynamo.backend.runtime.partitions import Partitions
 
-from . import joint
+from . import joint, onednn_lstm
 from .launch import device_of
 from .request import Request
 
@@ -33,7 +33,7 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     """
     target = request.context().target
     calls = fx.calls(graph)
-    if not any(host_kernels.is_left(node, target) for node in calls):
+    if not any(host_kernels.is_worth_leaving_for(node, target) for node in calls):
         return []
     if joint.collectives_of(graph):
         return []
@@ -48,11 +48,13 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
 def kernel(node: Node) -> Callable[..., Any]:
     """A function of the node's arguments: the kernel of its op, whatever modes the thread is in."""
     op: Any = node.target
+    own = onednn_lstm.KERNELS.get(op)
+    compute = op if own is None else own(node)
 
     def run(*arguments: Any) -> Any:
         try:
             with kernels_only():
-                return op(*arguments)
+                return compute(*arguments)
         except Exception as error:
             where = location_of(node)
             error.add_note(f"PyTorch's kernel of {op}, at {where}. {kernel_calls.REMEDY}")

@@ -33,6 +33,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+import xla_dynamo.backend.ops  # noqa: F401  (the tables name its ops)
 from xla_dynamo.backend.graph import kernel_calls
 
 from . import dtypes
@@ -49,9 +50,14 @@ def is_left(node: Node, target: Target) -> bool:
     return _pays(node, target, PAYS)
 
 
-def is_left_between(node: Node, target: Target) -> bool:
-    """Whether PyTorch's kernel computes this node if it need not be called within a program."""
+def is_worth_leaving_for(node: Node, target: Target) -> bool:
+    """Whether a graph is split at this node for PyTorch's kernel."""
     return _pays(node, target, PAYS) or _pays(node, target, PAYS_BETWEEN)
+
+
+def is_left_between(node: Node, target: Target) -> bool:
+    """Whether PyTorch's kernel computes this node of a graph that is split."""
+    return is_worth_leaving_for(node, target) or _pays(node, target, PAYS_BESIDE)
 
 
 def _pays(node: Node, target: Target, table: Mapping[Any, Pays]) -> bool:
@@ -94,6 +100,23 @@ def _batch_norm_backward(args: Sequence[Any], out: Any) -> bool:
     return is_training and x.dim() > 2 and x.dtype in (torch.float32, torch.float64)
 
 
+def _lstm(args: Sequence[Any], out: Any) -> bool:
+    x, _, _, w_ih, w_hh, *_, w_hr, _ = args
+    return _is_lstm_left(x, w_ih, w_hh, w_hr)
+
+
+def _lstm_backward(args: Sequence[Any], out: Any) -> bool:
+    x, _, w_ih, w_hh, _, _, w_hr, *_ = args[3:]
+    return _is_lstm_left(x, w_ih, w_hh, w_hr)
+
+
+def _is_lstm_left(x: torch.Tensor, w_ih: torch.Tensor, w_hh: torch.Tensor, w_hr: Any) -> bool:
+    """The same for a layer and its gradient, which reads what the layer has left."""
+    if w_hr is not None or x.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+        return False
+    return x.shape[0] * x.shape[1] * (w_ih.numel() + w_hh.numel()) >= _LEAST_WORK
+
+
 def _is_fast(dtype: torch.dtype) -> bool:
     """Whether PyTorch has a kernel of this CPU's own instructions."""
     if dtype == torch.bfloat16:
@@ -117,9 +140,15 @@ PAYS: dict[Any, Pays] = {
     aten.convolution_backward.default: _convolution_backward,
 }
 
+# Where no program can call it: oneDNN's LSTM has results of sizes that it alone knows.
+PAYS_BETWEEN: dict[Any, Pays] = {
+    torch.ops.xla_dynamo.lstm_layer.default: _lstm,
+    torch.ops.xla_dynamo.lstm_layer_backward.default: _lstm_backward,
+}
+
 # Where a program need not be left for it, as a convolution comes next. XLA:CPU's program takes 131
 # us for 32,000 elements, 269 for 131,000, 2,300 for 1.6 million (8 images, 64 channels of 56x56);
 # PyTorch's kernel, with the program that is left before it, 82, 147 and 1,160.
-PAYS_BETWEEN: dict[Any, Pays] = {
+PAYS_BESIDE: dict[Any, Pays] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
