@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,6 +131,24 @@ def test_programs_by_the_shardings_of_arguments() -> None:
         (result,) = program(transfers.upload(x, Partitions(DEVICES), sharding))
         assert torch.equal(transfers.download(result), x + 1)
     assert compiles == [(split(0, None),), (split(None, 1),)]
+
+
+def test_an_updated_argument_gives_its_memory_however_it_is_split() -> None:
+    graph = traced(lambda x, y: (x.sum(), x + y), wide(5, 4), wide(5, 4)).graph
+    compile = partial(compile_executable, request=request(), aliases={0: 1})
+    program = partitioned.ByShardings(
+        graph, Partitions(DEVICES), lambda g, on: compile(g, device=on), {0: 1}
+    )
+    x, y = wide(5, 4), wide(5, 4)
+    for sharding in (split(0, None), split(None, 1)):
+        with xla_dynamo.capture() as stages:
+            given = [transfers.upload(t, Partitions(DEVICES), sharding) for t in (x, y)]
+            _, result = program(*given)
+        assert "input_output_alias={ {1}: (0, {}, may-alias) }" in stages[0].hlo
+        assert partitions.sharding_of(result) == sharding
+        assert torch.equal(transfers.download(result, (5, 4)), x + y)
+        assert [array.is_deleted() for array in given] == [True, False]
+    assert program.aliases == 1
 
 
 def test_what_runs_on_the_cpu_takes_no_padded_argument() -> None:

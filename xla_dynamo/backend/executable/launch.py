@@ -54,8 +54,13 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     collectives = joint.collectives_of(graph)
     if isinstance(device, Partitions):
         alone = without_host_kernels(request)
+        aliases = updates.aliases(graph, planned, request.updates, used)
         make = functools.partial(
-            partitioned.ByShardings, graph, device, lambda g, on: compile_executable(g, alone, on)
+            partitioned.ByShardings,
+            graph,
+            device,
+            lambda g, on: compile_executable(g, alone, on, aliases),
+            aliases,
         )
     elif collectives:
         of = job.of_collectives()

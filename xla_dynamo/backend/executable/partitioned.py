@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -144,19 +145,21 @@ class ByShardings:
     """Arrays in, arrays out: programs of one graph, one for each way that its arguments are split.
 
     compile: called with the graph (it is edited) and the devices with those shardings.
+    updates: by argument, the result that takes over its memory, whatever way that is split.
     """
-
-    aliases = 0
 
     def __init__(
         self,
         graph: Graph,
         on: Partitions,
         compile: Callable[[Graph, Partitions], Callable[..., Sequence[Any]]],
+        updates: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self._graph = graph
         self._on = on
         self._compile = compile
+        self._updates = updates
+        self.aliases = len(updates)
         self._programs: Bounded[tuple[Sharding, ...], Callable[..., Sequence[Any]]] = Bounded(64)
 
     def __call__(self, *arrays: Any) -> Sequence[Any]:
@@ -165,9 +168,9 @@ class ByShardings:
         run = self._programs.get(key)
         if run is None:
             graph = fx.copy(self._graph)
-            on = with_results(graph, Partitions(self._on.devices, key), {})
+            on = with_results(graph, Partitions(self._on.devices, key), self._updates)
             pad(graph, on)
-            text = f"{graph} {attributes(on)}"
+            text = f"{graph} {attributes(on)} {sorted(self._updates.items())}"
             run = joint.together(text, lambda: self._compile(graph, on))
             self._programs[key] = run
         return run(*arrays)

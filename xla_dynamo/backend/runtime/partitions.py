@@ -72,6 +72,12 @@ def sharding_of(array: Array) -> Sharding | None:
     return name.of if isinstance(name, _Axis) else None
 
 
+def devices_of(array: Array) -> Devices:
+    """The devices of an array, or of its parts, in their order."""
+    mesh = getattr(array.sharding, "mesh", None)
+    return tuple(array.devices() if mesh is None else mesh.devices.reshape(-1))
+
+
 def put(host: np.ndarray, sharding: Sharding, devices: Devices, **how: Any) -> Array:
     """A NumPy array copied to this process's devices, to each its part.
 
@@ -115,8 +121,7 @@ def whole(array: Array, shape: Sequence[int]) -> np.ndarray:
     """
     sharding = sharding_of(array)
     assert sharding is not None
-    devices: Devices = tuple(array.sharding.mesh.devices.reshape(-1))
-    parts = local_parts(array, devices)
+    parts = local_parts(array, devices_of(array))
     if sharding.is_replicated:
         return np.array(next(iter(parts.values())))
     places = sharding.places(shape)

@@ -90,10 +90,9 @@ def upload(
 
 
 def copied(array: Array) -> Array:
-    """A copy of an array, on its device."""
-    [on] = array.devices()
+    """A copy of an array, on its device, or of its parts, on theirs."""
+    devices = _jax.DeviceList(partitions.devices_of(array))
     copy = xc.ArrayCopySemantics.ALWAYS_COPY
-    devices = _jax.DeviceList((on,))
     return xc.batched_copy_array_to_devices_with_sharding(
         [array], [devices], [array.sharding], [copy]
     )[0]

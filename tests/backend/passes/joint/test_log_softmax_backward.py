@@ -122,6 +122,23 @@ def test_a_loss_needs_no_log_softmax(shape: tuple[int, ...]) -> None:
         torch.testing.assert_close(module(x, target)[0], F.cross_entropy(x, target))
 
 
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_the_gradient_divides_numbers_of_rows_where_it_is_computed_again(platform: str) -> None:
+    def gradient(x: Tensor, target: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = F.cross_entropy(leaf, target)
+        return torch.autograd.grad(loss, leaf)[0]
+
+    x, target = logits(6, 5).detach(), torch.randint(5, (6,))
+    module = traced(gradient, x, target)
+    assert recompute_log_softmax(module.graph, Context("", WayIn.COMPILE, Target(platform)))
+    (division,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.div.Tensor)
+    assert division.meta["val"].shape == ((6, 5) if platform == "cpu" else (6, 1))
+    module.recompile()
+    torch.testing.assert_close(module(x, target)[0], gradient(x, target))
+
+
 def test_a_loss_along_another_dim_needs_it() -> None:
     def loss(x: Tensor, target: Tensor) -> Tensor:
         return F.nll_loss(F.log_softmax(x, 0), target)

@@ -5,6 +5,7 @@ In a process of its own, as SPMD mode does not end.
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 import re
@@ -22,7 +23,7 @@ import xla_dynamo
 import xla_dynamo.compat
 from xla_dynamo.backend.runtime import partitions
 from xla_dynamo.backend.runtime.shardings import Grid, Sharding
-from xla_dynamo.compat.execution import spmd
+from xla_dynamo.compat.execution import compiled_graphs, spmd
 from xla_dynamo.errors import NotAvailable
 
 import torch_xla  # isort: skip
@@ -406,6 +407,29 @@ def loads_and_compiles() -> None:
     assert given.grad is not None
     torch.testing.assert_close(given.grad.cpu(), expected.grad)
     print(torch.nonzero(torch.eye(3, device="xla")).cpu().tolist())  # on the CPU, and back
+    _update_in_place(mesh)
+
+
+def _update_in_place(mesh: xs.Mesh) -> None:
+    """A compiled step of an optimizer: parameters and state stay where they are, in parts."""
+    theirs = nn.Linear(3, 8)
+    ours = copy.deepcopy(theirs).to("xla")
+    xs.mark_sharding(ours.weight, mesh, ("model", None))
+    launched: list[Any] = []
+    compiled_graphs.on_launch.append(launched.append)
+    held = ours.weight.detach().clone()
+    before = held.cpu()
+    for layer, backend in ((theirs, "eager"), (ours, "xla")):
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
+        step = torch.compile(optimizer.step, backend=backend)
+        for _ in range(3):
+            optimizer.zero_grad()
+            layer(torch.ones(4, 3, device=layer.weight.device)).square().mean().backward()
+            xm.mark_step()
+            step()
+    torch.testing.assert_close(ours.weight.cpu(), theirs.weight.detach())
+    assert torch.equal(held.cpu(), before)
+    print([run.aliases for run in launched], _XLAC._get_xla_sharding_spec(ours.weight))
 
 
 def fuzz(graphs: str) -> None:

@@ -81,3 +81,5 @@ def test_loaders_and_compiled_functions() -> None:
     printed = program("loads_and_compiles")
     assert str([(rows, 0.0), (rows, 12.0), (rows, 24.0)]) in printed
     assert "[[0, 0], [1, 1], [2, 2]]" in printed
+    columns = "{devices=[2,1,2]0,2,1,3 last_tile_dim_replicate}"
+    assert f"{[2 * 4] * 3} {columns}" in printed  # two parameters, their moments and steps

@@ -6,7 +6,9 @@ exponentials of the input, which XLA fuses into it. So the op is decomposed to m
 differences before the joint graph is partitioned, and only the maxima and sums of rows are saved.
 The backward of nll_loss reads only the shape of its input, and is given log_softmax's input; the
 sum of its gradient over the classes is an op of `ops.fused`, without adding up. Not on the CPU,
-nll_loss itself, which reads one number of each row, subtracts for that number alone.
+nll_loss itself, which reads one number of each row, subtracts for that number alone. And there a
+row is divided by its sum as one number: a gradient with no division for each element XLA:TPU
+computes again within each product that reads it, so that nothing of the logits' size is written.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def recompute_log_softmax(graph: Graph, context: Context) -> bool:
         losses = [] if context.target.platform == "cpu" else _losses(node, dim)
         wide = x.meta["val"].dtype == node.meta["val"].dtype
         if (gradients or losses) and wide and _has_rows(x.meta["val"]):
-            _split(graph, node, x, dim, gradients, losses)
+            _split(graph, node, x, dim, gradients, losses, context.target.platform != "cpu")
             changed = True
     return changed
 
@@ -66,7 +68,13 @@ def _has_rows(x: torch.Tensor) -> bool:
 
 
 def _split(
-    graph: Graph, node: Node, x: Node, dim: int, gradients: list[Node], losses: list[Node]
+    graph: Graph,
+    node: Node,
+    x: Node,
+    dim: int,
+    gradients: list[Node],
+    losses: list[Node],
+    divides_rows: bool,
 ) -> None:
     forward = partial(call, graph, like=node)
     with graph.inserting_before(node):
@@ -79,8 +87,11 @@ def _split(
         grad: Any = gradient.args[0]
         backward = partial(call, graph, like=gradient)
         with graph.inserting_before(gradient):
-            shares = backward(aten.div.Tensor, weights, total)
-            taken = backward(aten.mul.Tensor, shares, _sum_over_classes(backward, grad, dim))
+            sums = _sum_over_classes(backward, grad, dim)
+            if divides_rows:
+                taken = backward(aten.mul.Tensor, weights, backward(aten.div.Tensor, sums, total))
+            else:
+                taken = backward(aten.mul.Tensor, backward(aten.div.Tensor, weights, total), sums)
             substitute_made(gradient, backward(aten.sub.Tensor, grad, taken))
     for user in list(node.users):
         if user.target in _LOSSES and user.args[1] is node:
