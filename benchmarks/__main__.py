@@ -1,17 +1,21 @@
 """All benchmarks, into docs/benchmarks.md: `python -m benchmarks` (or `make bench`).
 
 The tables between that page's markers are replaced, the short one of README.md, and docs/speed.md;
-every measurement is appended to benchmarks/*.jsonl.
+every measurement is appended to benchmarks/*.jsonl. `--only cpu,tpu` measures parts, and writes no
+page.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from . import cpu, imports, lazy, operators, overhead, shapes, tpu
+from .cpu_problems import PROBLEMS
 
 README, PAGE = Path("README.md"), Path("docs/benchmarks.md")
 SECTION = re.compile("(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
@@ -24,13 +28,41 @@ ENGINES = {
     "torch_xla": "torch_xla 2.9",
     "jax": "JAX",
 }
+# Of the models of benchmarks.cpu, those that are compiled for a TPU, too, and are in README.
+SHOWN = ("mnist", "resnet18", "gpt")
+# In the order that they are measured in.
+PARTS = ("overhead", "cpu", "tpu", "lazy", "shapes", "imports")
 TEXT = """
-## Training steps on a CPU
+## Models on a CPU
 
-Training steps on this machine's CPU. `first step` includes compiling; `step / xla` above 1 means
-slower than this backend; JAX is written by hand, one jitted step with its optimizer.
+Float32, on 2 CPU cores with nothing else to do. Each engine has a process of its own; a time is the
+median of 5 seconds of steps, or of up to 20 where five steps take longer. A ratio above 1 means
+slower than that engine. `xla` is `torch.compile`, `xla lazy` a script for torch_xla; JAX is written
+by hand.
 
-{cpu}
+| model | what it is | batch |
+|---|---|---|
+| mnist | the convnet of PyTorch's MNIST example | 64x1x28x28 |
+| resnet18 | torchvision's | 16x3x64x64 |
+| resnet18_224 | the same | 8x3x224x224 |
+| convnext | ConvNeXt cut down to two stages: depthwise 7x7, layer norm, GELU | 8x3x128x128 |
+| unet | eleven convolutions at three sizes: group norm, SiLU, upsampling | 4x4x64x64 |
+| gpt | GPT-2's decoder, four layers 256 wide | 8x128 |
+| bert | one layer of BERT-base, dropout 0.1 | 4x128x768 |
+| lstm | a language model: embedding, two layers of LSTM 256 wide | 16x32 |
+| dlrm | DLRM: eight embedding bags, dot products, MLPs | 256 |
+
+### Training steps
+
+Forward, backward and SGD with momentum; JAX's is one jitted step. `first step` includes compiling.
+
+{training}
+
+### Inference
+
+A forward with its loss, in eval mode, without gradients.
+
+{inference}
 
 ## Host time of a step for torch_xla
 
@@ -74,7 +106,7 @@ def replace_section(page: Path, text: str) -> None:
     page.write_text(SECTION.sub(lambda found: found[1] + text + found[2], page.read_text()))
 
 
-def summary(rows: list[dict[str, Any]], comparisons: list[tpu.Comparison]) -> str:
+def summary(rows: Sequence[dict[str, Any]], comparisons: Sequence[tpu.Comparison]) -> str:
     """Markdown for the README: a row for each model, a step's time on each engine."""
     engines = [engine for engine in ENGINES if any(row["engine"] == engine for row in rows)]
     heads = " | ".join(f"{ENGINES[engine]}, ms" for engine in engines)
@@ -91,7 +123,7 @@ def summary(rows: list[dict[str, Any]], comparisons: list[tpu.Comparison]) -> st
     return "\n".join(lines)
 
 
-def tpu_table(comparisons: list[tpu.Comparison]) -> str:
+def tpu_table(comparisons: Sequence[tpu.Comparison]) -> str:
     """Markdown."""
     lines = ["| model | GFLOP | MB accessed | MB temporary |", "|---|--:|--:|--:|"]
     for one in comparisons:
@@ -104,31 +136,60 @@ def tpu_table(comparisons: list[tpu.Comparison]) -> str:
     return "\n".join(lines)
 
 
+def measure(part: str, arguments: argparse.Namespace) -> Any:
+    """What a part found; of most it is their table."""
+    match part:
+        case "cpu":
+            return cpu.run_chosen(arguments)
+        case "tpu":
+            return [compiled_for_tpu(name) for name in SHOWN]
+        case "overhead":
+            return overhead.table(overhead.run())
+        case "shapes":
+            return shapes.table(shapes.run())
+        case _ if not arguments.torch_xla:
+            return "(needs --torch-xla)"
+        case "lazy":
+            return lazy.table(*lazy.run(arguments.torch_xla))
+        case _:
+            return imports.table(imports.run(arguments.torch_xla))
+
+
+def compiled_for_tpu(name: str) -> tpu.Comparison:
+    """A training step of a model of benchmarks.cpu, at the size that is measured there."""
+    return dataclasses.replace(tpu.compare(PROBLEMS[name](), "medium"), problem=name)
+
+
+def tables(part: str, found: Any) -> dict[str, str]:
+    """Fields of TEXT, and what goes there."""
+    match part:
+        case "cpu":
+            return {mode: cpu.table(found, mode) for mode in cpu.STEPS}
+        case "tpu":
+            return {part: tpu_table(found)}
+        case _:
+            return {part: found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each engine")
-    parser.add_argument("--torch-xla", metavar="PYTHON", help="Python of an environment with it")
+    cpu.add_arguments(parser)
+    parts = cpu.some_of(PARTS)
+    parser.add_argument("--only", type=parts, metavar="A,B", help=f"some of {', '.join(PARTS)}")
     arguments = parser.parse_args()
-    calls = overhead.table(overhead.run())
-    output = Path("benchmarks/results.jsonl")
-    rows = cpu.run(cpu.PROBLEMS, arguments.seconds, arguments.torch_xla, output)
-    names = ("mnist", "resnet18", "gpt")
-    comparisons = [tpu.compare(tpu.PROBLEMS[name](), "medium") for name in names]
-    steps = started = "(needs --torch-xla)"
-    if arguments.torch_xla:
-        steps = lazy.table(*lazy.run(arguments.torch_xla))
-        started = imports.table(imports.run(arguments.torch_xla))
-    text = TEXT.format(
-        cpu=cpu.table(rows),
-        lazy=steps,
-        overhead=calls,
-        shapes=shapes.table(shapes.run()),
-        imports=started,
-        tpu=tpu_table(comparisons),
-    )
-    print(text)
-    replace_section(PAGE, text)
-    replace_section(README, f"\n{summary(rows, comparisons)}\n\n")
+    if not arguments.only and cpu.is_partial(arguments):
+        parser.error("the pages have all models, engines and modes: add --only cpu")
+    found, texts = {}, {}
+    for part in arguments.only or PARTS:
+        found[part] = measure(part, arguments)
+        texts |= (new := tables(part, found[part]))
+        for field, text in new.items():
+            print(f"\n{field}\n\n{text}", flush=True)
+    if arguments.only:
+        return
+    replace_section(PAGE, TEXT.format(**texts))
+    training = [row for row in found["cpu"] if row["mode"] == "training"]
+    replace_section(README, f"\n{summary(training, found['tpu'])}\n\n")
     operators.measure_all(operators.OUTPUT)
 
 

@@ -1,6 +1,6 @@
-"""Training steps on this machine's CPU, engine against engine: `python -m benchmarks.cpu`.
+"""Training and inference on this machine's CPU, engine against engine: `python -m benchmarks.cpu`.
 
-Prints a Markdown table with ratios to the xla backend and appends every measurement to a JSONL
+Prints Markdown tables with ratios to three of the engines and appends every measurement to a JSONL
 file. torch_xla runs where `--torch-xla PYTHON` names the Python of an environment that has it.
 """
 
@@ -12,18 +12,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.progress import track
 
-PROBLEMS = ("mnist", "resnet18", "gpt")
+from .cpu_problems import PROBLEMS
+from .engine import ENGINES
+
 SCRIPT = Path(__file__).with_name("engine.py")
+OUTPUT = Path("benchmarks/results.jsonl")
+BASES = ("xla", "eager", "inductor")  # a ratio to each is a column
+STEPS = {"training": "step", "inference": "call"}  # what it is called in a table
+
+CHOICES = {"models": tuple(PROBLEMS), "engines": tuple(ENGINES["training"]), "modes": tuple(STEPS)}
 
 
-def measure(python: str, engine: str, problem: str, seconds: float) -> dict[str, Any]:
-    """Run one engine on one problem in a process of its own."""
+def measure(python: str, mode: str, engine: str, model: str, seconds: float) -> dict[str, Any]:
+    """Run one engine on one model in a process of its own."""
     environment = {
         **os.environ,
         "XLA_DYNAMO_CACHE_DIR": "0",
@@ -31,67 +38,115 @@ def measure(python: str, engine: str, problem: str, seconds: float) -> dict[str,
         "JAX_PLATFORMS": "cpu",
         "PJRT_DEVICE": "CPU",
     }
-    command = [python, str(SCRIPT), engine, problem, "--seconds", str(seconds)]
+    command = [python, str(SCRIPT), mode, engine, model, "--seconds", str(seconds)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     if run.returncode:
-        return {"engine": engine, "problem": problem, "error": run.stderr.strip()[-500:]}
+        error = run.stderr.strip()[-500:]
+        return {"mode": mode, "engine": engine, "problem": model, "error": error}
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown; times also as multiples of the xla backend's (below 1: faster than it)."""
+def table(rows: Sequence[dict[str, Any]], mode: str) -> str:
+    """Markdown of the rows of a mode; times also as multiples of other engines'."""
+    step = STEPS[mode]
+    ratios = " | ".join(f"{step} / {base}" for base in BASES)
     lines = [
-        "| model | engine | first step, s | step, ms | step / xla | peak memory, MB |",
-        "|---|---|--:|--:|--:|--:|",
+        f"| model | engine | first {step}, s | {step}, ms | {ratios} | peak memory, MB |",
+        f"|---|---|{'--:|' * (len(BASES) + 3)}",
     ]
-    ours = {row["problem"]: row for row in rows if row["engine"] == "xla"}
+    rows = [row for row in rows if row["mode"] == mode]
+    times = {(row["problem"], row["engine"]): row.get("step_milliseconds") for row in rows}
     for row in rows:
+        model, engine = row["problem"], row["engine"]
         if "error" in row:
-            lines.append(f"| {row['problem']} | {row['engine']} | failed | | | |")
+            lines.append(f"| {model} | {engine} | failed |{' |' * (len(BASES) + 2)}")
             continue
-        ratio = row["step_milliseconds"] / ours[row["problem"]]["step_milliseconds"]
-        lines.append(
-            f"| {row['problem']} | {row['engine']} | {row['first_step_seconds']:.1f} "
-            f"| {row['step_milliseconds']:.1f} | {ratio:.2f} | {row['peak_megabytes']} |"
-        )
+        time, others = row["step_milliseconds"], [times.get((model, base)) for base in BASES]
+        cells = [
+            f"{row['first_step_seconds']:.1f}",
+            f"{time:.{1 if time >= 10 else 2}f}",
+            *(f"{time / other:.2f}" if other else "" for other in others),
+            str(row["peak_megabytes"]),
+        ]
+        lines.append(f"| {model} | {engine} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def run(
-    problems: Sequence[str], seconds: float, torch_xla: str | None, output: Path
+    models: Iterable[str],
+    engines: Iterable[str],
+    modes: Iterable[str],
+    seconds: float,
+    torch_xla: str | None,
+    output: Path = OUTPUT,
 ) -> list[dict[str, Any]]:
-    """Measure every engine that is here on `problems`; append each measurement to `output`."""
-    engines = [
-        ("xla", sys.executable),
-        ("xla lazy", sys.executable),
-        ("jax", sys.executable),
-        ("eager", sys.executable),
+    """Measure those of `engines` that are here; append each measurement to `output`."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    pythons = {
+        "inductor": sys.executable if compiler else None,
+        "torch_xla": torch_xla,
+    }
+    jobs = [
+        (mode, model, engine, python)
+        for mode in modes
+        for model in models
+        for engine in ENGINES[mode]
+        if engine in engines and (python := pythons.get(engine, sys.executable))
     ]
-    if shutil.which("g++") or shutil.which("clang++"):
-        engines.append(("inductor", sys.executable))
-    if torch_xla:
-        engines.append(("torch_xla", torch_xla))
-    jobs = [(problem, engine, python) for problem in problems for engine, python in engines]
     rows = []
-    for problem, engine, python in track(jobs, description="measuring"):
-        row = measure(python, engine, problem, seconds)
+    for mode, model, engine, python in track(jobs, description="measuring"):
+        row = measure(python, mode, engine, model, seconds)
         rows.append(row)
         with output.open("a") as file:
             file.write(json.dumps(row) + "\n")
         if "error" in row:
-            print(f"{problem} on {engine}: {row['error']}", file=sys.stderr)
+            print(f"{mode} of {model} on {engine}: {row['error']}", file=sys.stderr)
     return rows
+
+
+def some_of(choices: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """The type of an argument that is some of `choices`, with commas between."""
+    known = tuple(choices)
+
+    def parse(text: str) -> tuple[str, ...]:
+        chosen = tuple(text.split(","))
+        if unknown := [name for name in chosen if name not in known]:
+            message = f"no {', '.join(map(repr, unknown))}: there are {', '.join(known)}"
+            raise argparse.ArgumentTypeError(message)
+        return chosen
+
+    return parse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is measured here, and how long."""
+    for name, known in CHOICES.items():
+        meaning = f"some of {', '.join(known)}; without it, all"
+        parser.add_argument(
+            f"--{name}", type=some_of(known), default=known, metavar="A,B", help=meaning
+        )
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each")
+    parser.add_argument("--torch-xla", metavar="PYTHON", help="Python of an environment with it")
+
+
+def is_partial(arguments: argparse.Namespace) -> bool:
+    """Whether they leave something out."""
+    return any(getattr(arguments, name) != known for name, known in CHOICES.items())
+
+
+def run_chosen(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """What the arguments of `add_arguments` name."""
+    chosen = (arguments.models, arguments.engines, arguments.modes)
+    return run(*chosen, arguments.seconds, arguments.torch_xla)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--problem", choices=PROBLEMS, action="append")
-    parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each")
-    parser.add_argument("--torch-xla", metavar="PYTHON", help="Python of an environment with it")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results.jsonl"))
+    add_arguments(parser)
     arguments = parser.parse_args()
-    problems = arguments.problem or PROBLEMS
-    print(table(run(problems, arguments.seconds, arguments.torch_xla, arguments.output)))
+    rows = run_chosen(arguments)
+    for mode in arguments.modes:
+        print(f"\n{mode}\n\n{table(rows, mode)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""One engine trains one model in this process; a JSON line says what it cost.
+"""One engine trains one model in this process, or evaluates it; a JSON line says what it cost.
 
 Run by `benchmarks.cpu`, a process for each measurement, so that compile caches and peak memory are
-its own. For torch_xla, which has an environment of its own, only torch and torch_models are needed.
+its own. For torch_xla, which has an environment of its own, only torch and the models in torch are
+needed.
 """
 
 from __future__ import annotations
@@ -15,42 +16,55 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-import torch_models  # type: ignore[import-not-found]
+if not __package__:  # run as a file, in an environment that may not know of this folder
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.cpu_problems import PROBLEMS
+from benchmarks.torch_models import Problem
 
 RATE, MOMENTUM = 0.1, 0.9
+MOST_SECONDS = 20.0  # of steps that take seconds, fewer than FEWEST are measured
+FEWEST = 5
 Step = Callable[[], float]
 
 
-def _eager(problem: torch_models.Problem) -> Step:
-    return _compiled(problem, None)
-
-
-def _inductor(problem: torch_models.Problem) -> Step:
-    return _compiled(problem, "inductor")
-
-
-def _xla(problem: torch_models.Problem) -> Step:
-    return _compiled(problem, "xla")
-
-
-def _compiled(problem: torch_models.Problem, backend: str | None) -> Step:
+def _training(backend: str | None) -> Callable[[Problem], Step]:
     """Forward and backward compiled; the optimizer is PyTorch's."""
-    model, batch = problem.build()
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
-    forward = torch.compile(model, backend=backend) if backend else model
 
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = forward(*batch)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
+    def make(problem: Problem) -> Step:
+        model, batch = problem.build()
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+        forward = torch.compile(model, backend=backend) if backend else model
 
-    return step
+        def step() -> float:
+            optimizer.zero_grad()
+            loss = forward(*batch)
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+
+        return step
+
+    return make
 
 
-def _torch_xla(problem: torch_models.Problem) -> Step:
+def _inference(backend: str | None) -> Callable[[Problem], Step]:
+    """The loss of a batch, without gradients, of the model in eval mode."""
+
+    def make(problem: Problem) -> Step:
+        model, batch = problem.build()
+        model.eval()
+        forward = torch.compile(model, backend=backend) if backend else model
+
+        def step() -> float:
+            with torch.no_grad():
+                return forward(*batch).item()
+
+        return step
+
+    return make
+
+
+def _torch_xla(problem: Problem) -> Step:
     """The lazy tensors of torch_xla, as its documentation trains."""
     import torch_xla.core.xla_model as xm  # type: ignore[import-not-found]
 
@@ -69,7 +83,7 @@ def _torch_xla(problem: torch_models.Problem) -> Step:
     return step
 
 
-def _lazy(problem: torch_models.Problem) -> Step:
+def _lazy(problem: Problem) -> Step:
     """The same script on the lazy device here."""
     import xla_dynamo.compat
 
@@ -77,13 +91,14 @@ def _lazy(problem: torch_models.Problem) -> Step:
     return _torch_xla(problem)
 
 
-def _jax(problem: torch_models.Problem) -> Step:
+def _jax_training(problem: Problem) -> Step:
     """The hand-written step: forward, backward and optimizer in one jax.jit, state donated."""
     import jax
-    import jax_models  # type: ignore[import-not-found]
+
+    from benchmarks import cpu_losses, jax_models
 
     model, batch = problem.build()
-    run = jax_models.training_step(jax_models.LOSSES[problem.name], RATE, MOMENTUM)
+    run = jax_models.training_step(cpu_losses.TRAINING[problem.name], RATE, MOMENTUM)
     state = list(jax_models.state_of(model))
     key, inputs = jax.random.key(0), jax_models.inputs_of(batch)
 
@@ -95,33 +110,57 @@ def _jax(problem: torch_models.Problem) -> Step:
     return step
 
 
-ENGINES = {
-    "eager": _eager,
-    "inductor": _inductor,
-    "xla": _xla,
-    "xla lazy": _lazy,
-    "torch_xla": _torch_xla,
-    "jax": _jax,
+def _jax_inference(problem: Problem) -> Step:
+    import jax
+
+    from benchmarks import cpu_losses, jax_models
+
+    model, batch = problem.build()
+    run = jax_models.evaluation(cpu_losses.EVALUATION[problem.name])
+    parameters, buffers, _ = jax_models.state_of(model)
+    key, inputs = jax.random.key(0), jax_models.inputs_of(batch)
+    return lambda: float(run(parameters, buffers, key, *inputs))
+
+
+# What is measured -> the engines that do it.
+ENGINES: dict[str, dict[str, Callable[[Problem], Step]]] = {
+    "training": {
+        "xla": _training("xla"),
+        "xla lazy": _lazy,
+        "jax": _jax_training,
+        "eager": _training(None),
+        "inductor": _training("inductor"),
+        "torch_xla": _torch_xla,
+    },
+    "inference": {
+        "xla": _inference("xla"),
+        "jax": _jax_inference,
+        "eager": _inference(None),
+        "inductor": _inference("inductor"),
+    },
 }
 
 
-def measure(engine: str, problem: torch_models.Problem, seconds: float) -> dict[str, object]:
+def measure(mode: str, engine: str, model: str, seconds: float) -> dict[str, object]:
     """Seconds to the end of the first step, milliseconds a step (median), peak resident MB."""
     start = time.perf_counter()
-    step = ENGINES[engine](problem)
+    step = ENGINES[mode][engine](PROBLEMS[model]())
     losses = [step()]
     first = time.perf_counter() - start
     for _ in range(2):
         losses.append(step())
     times: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 5:
-        begin = time.perf_counter()
+    begin = time.perf_counter()
+    while (passed := time.perf_counter() - begin) < seconds or len(times) < FEWEST:
+        if times and passed > MOST_SECONDS:
+            break
+        before = time.perf_counter()
         step()
-        times.append(time.perf_counter() - begin)
+        times.append(time.perf_counter() - before)
     return {
+        "mode": mode,
         "engine": engine,
-        "problem": problem.name,
+        "problem": model,
         "first_step_seconds": round(first, 3),
         "step_milliseconds": round(sorted(times)[len(times) // 2] * 1e3, 3),
         "peak_megabytes": _peak_megabytes(),
@@ -137,12 +176,13 @@ def _peak_megabytes() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("engine", choices=ENGINES)
-    parser.add_argument("problem", choices=("mnist", "resnet18", "gpt"))
+    parser.add_argument("mode", choices=ENGINES)
+    parser.add_argument("engine", choices=ENGINES["training"])
+    parser.add_argument("model", choices=PROBLEMS)
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
-    problem = getattr(torch_models, arguments.problem)()
-    print(json.dumps(measure(arguments.engine, problem, arguments.seconds)))
+    row = measure(arguments.mode, arguments.engine, arguments.model, arguments.seconds)
+    print(json.dumps(row))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,30 @@
-"""Where `make bench` writes its tables: docs/benchmarks.md, and a short one into README.md."""
+"""What `make bench` measures, and where it writes its tables: docs/benchmarks.md and README.md.
+
+JAX's models are PyTorch's: test_tpu.py compares those that it compiles, too; the others are here.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
+import numpy as np
 import pytest
+import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import operator_page
+from benchmarks import cpu, cpu_losses, jax_models, operator_page, torch_models
+from benchmarks.cpu_problems import PROBLEMS
+from benchmarks.torch_dlrm import dlrm
+from benchmarks.torch_images import convnext, unet
+from benchmarks.torch_models import Problem
+from benchmarks.torch_sequences import bert_layer, lstm
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,3 +70,138 @@ def test_single_operators(tmp_path, monkeypatch):
     operator_page.publish([operator_page.Result("scans", "cumsum", "forward", 1.0, 2.0)], 2)
     assert "| scans | 1 | 0.50 | 0.50 | cumsum, forward |" in operator_page.SUMMARY.read_text()
     assert "| cumsum | forward | 1.00 | 2.00 | 0.50 |" in operator_page.PAGE.read_text()
+
+
+def test_table_compares_with_three_engines():
+    measured = {"mode": "training", "problem": "lstm", "first_step_seconds": 1.25}
+    rows = [
+        {**measured, "engine": "xla", "step_milliseconds": 30.0, "peak_megabytes": 9},
+        {**measured, "engine": "jax", "error": "..."},
+        {**measured, "engine": "eager", "step_milliseconds": 7.5, "peak_megabytes": 8},
+        {**measured, "engine": "eager", "mode": "inference", "step_milliseconds": 1.0},
+    ]
+    assert cpu.table(rows, "training").splitlines() == [
+        "| model | engine | first step, s | step, ms | step / xla | step / eager | step / inductor "
+        "| peak memory, MB |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+        "| lstm | xla | 1.2 | 30.0 | 1.00 | 4.00 |  | 9 |",
+        "| lstm | jax | failed | | | | | |",
+        "| lstm | eager | 1.2 | 7.50 | 0.25 | 1.00 |  | 8 |",
+    ]
+
+
+def test_a_part_is_measured_and_no_page_written(tmp_path, monkeypatch, capsys):
+    """There is no page to write in this folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    jobs = []
+
+    def measure(python: str, mode: str, engine: str, model: str, seconds: float):
+        jobs.append((mode, engine, model))
+        return {"mode": mode, "engine": engine, "problem": model, "error": "not run"}
+
+    monkeypatch.setattr(cpu, "measure", measure)
+    chosen = ["--only", "cpu", "--models", "lstm,unet", "--engines", "eager,torch_xla"]
+    monkeypatch.setattr(sys, "argv", ["bench", *chosen])
+    bench.main()
+    expected = [
+        (mode, "eager", name) for mode in ("training", "inference") for name in ("lstm", "unet")
+    ]
+    assert jobs == expected
+    assert "| unet | eager | failed |" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["bench", *chosen[2:]])
+    with pytest.raises(SystemExit):
+        bench.main()
+    assert "add --only cpu" in capsys.readouterr().err
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(argparse.ArgumentTypeError, match="no 'c': there are a, b"):
+        cpu.some_of(("a", "b"))("a,c")
+
+
+def test_engine_needs_torch_alone(tmp_path):
+    """As in an environment of torch_xla; it finds the models by its own path."""
+    program = (
+        "import runpy, sys; sys.modules.update(dict.fromkeys(('jax', 'xla_dynamo', 'rich')));"
+        f"sys.argv[0] = {str(cpu.SCRIPT)!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "inference", "eager", "dlrm", "--seconds", "0"],
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": ""},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert (row["mode"], row["engine"], row["problem"]) == ("inference", "eager", "dlrm")
+    assert len(set(row["losses"])) == 1
+
+
+def test_every_model_is_written_in_jax():
+    names = {make().name for make in PROBLEMS.values()}
+    assert names <= cpu_losses.TRAINING.keys()
+    assert names <= cpu_losses.EVALUATION.keys()
+
+
+SMALL = [
+    convnext(batch=2, size=32, widths=(4, 6), depth=2),
+    unet(batch=1, size=8, width=8),
+    bert_layer(batch=2, length=5, width=24, dropout=0.0),
+    lstm(batch=2, length=6, vocabulary=11, narrow=3, width=5),
+    dlrm(batch=6, tables=3, bag=2, rows=7, width=4),
+]
+
+
+@pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.name)
+def test_same_loss_and_gradients_as_jax(problem: Problem):
+    """Of parameters that are all random: none is so small that it hides others."""
+    model, batch = _with_random_parameters(problem)
+    loss = model(*batch)
+    loss.backward()
+    parameters, buffers, _ = jax_models.state_of(model)
+    inputs = jax_models.inputs_of(batch)
+    grad = jax.jit(jax.value_and_grad(cpu_losses.EVALUATION[problem.name], has_aux=True))
+    (value, _), gradients = grad(parameters, buffers, jax.random.key(0), *inputs)
+    _assert_close(value, loss.detach())
+    for name, parameter in model.named_parameters():
+        _assert_close(gradients[name], parameter.grad)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [torch_models.mnist(batch=2), torch_models.resnet18(batch=2, size=32)],
+    ids=lambda problem: problem.name,
+)
+def test_jax_evaluates_as_pytorch(problem: Problem):
+    """Those that evaluation does another way than training."""
+    model, batch = _with_random_parameters(problem)
+    for name, buffer in model.named_buffers():
+        if name.endswith(("mean", "var")):
+            buffer.uniform_(0.5, 2)
+    parameters, buffers, _ = jax_models.state_of(model)
+    run = jax_models.evaluation(cpu_losses.EVALUATION[problem.name])
+    value = run(parameters, buffers, jax.random.key(0), *jax_models.inputs_of(batch))
+    _assert_close(value, model.eval()(*batch).detach())
+
+
+def test_jax_draws_dropout_by_the_key():
+    model, batch = bert_layer(batch=2, length=5, width=24).build()
+    parameters, buffers, _ = jax_models.state_of(model)
+    run = jax_models.evaluation(cpu_losses.TRAINING["bert_layer"])
+    inputs = jax_models.inputs_of(batch)
+    losses = [float(run(parameters, buffers, jax.random.key(k), *inputs)) for k in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def _with_random_parameters(problem: Problem) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    model, batch = problem.build()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return model, batch
+
+
+def _assert_close(actual: jax.Array, expected: torch.Tensor | None) -> None:
+    torch.testing.assert_close(torch.from_numpy(np.array(actual)), expected, rtol=1e-4, atol=1e-5)
