@@ -64,6 +64,32 @@ def test_inference_equals_eager(kernels: str) -> None:
         assert kernels == "xla" or a.equal(b)
 
 
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_operands_of_any_layout(is_trained: bool) -> None:
+    """oneDNN takes memory as it lies: batches first, states and weights transposed."""
+    torch.manual_seed(0)
+    layer = nn.LSTM(96, 128, batch_first=True)
+    for parameter in layer.parameters():
+        parameter.data = parameter.data.t().contiguous().t()
+    x, states = torch.randn(16, 6, 96), [torch.randn(1, 128, 16).mT for _ in range(2)]
+    compiled = torch.compile(_of(layer), backend="xla")
+    with torch.set_grad_enabled(is_trained):
+        results = [(out, h, c) for out, (h, c) in (f(x, *states) for f in (compiled, _of(layer)))]
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want)
+    if is_trained:
+        grads = [
+            torch.autograd.grad((out.sin().mT.cos().sum(), c.sum()), [*layer.parameters()])
+            for out, _, c in results
+        ]
+        for got, want in zip(*grads, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def _of(layer: nn.LSTM) -> Any:
+    return lambda x, h, c: layer(x, (h, c))
+
+
 def test_projections_and_other_dtypes_stay_with_xla() -> None:
     for layer, dtype in (
         (nn.LSTM(64, 128, proj_size=32), torch.float32),

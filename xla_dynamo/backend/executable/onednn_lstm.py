@@ -6,6 +6,9 @@ anew. 32 steps of 16 rows, 256 units, two layers, two cores: inference 14.5 ms, 
 oneDNN keeps what its gradient needs in a workspace of its own. It takes the place of the gates
 (ops/recurrent.py), which nothing but the gradient reads; with the cell states come the last one and
 the first alone.
+
+oneDNN takes memory as it lies, whatever the strides are: what comes transposed (batch_first) is
+copied first, as in eager.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def forward(node: Node) -> Callable[..., tuple[Tensor, ...]]:
         shape = ([], _LSTM, w_hh.shape[1], 1, True, False, False)
         with torch.set_grad_enabled(is_differentiated):  # or there is no workspace
             out, h, c, workspace = aten.mkldnn_rnn_layer(
-                x, *weights, h0, c0, reverse, *shape, is_differentiated
+                *_dense(x, *weights, h0, c0), reverse, *shape, is_differentiated
             )
         last = (c, c0) if reverse else (c0, c)  # the state that enters a step is at its place
         return out, h, c, workspace, torch.stack(last)
@@ -73,7 +76,7 @@ def backward(node: Node) -> Callable[..., tuple[Tensor, ...]]:
         states = (h0, c0, out, h, c, grad_out, grad_h, grad_c)
         shape = (_LSTM, w_hh.shape[1], 1, True, True, False, [], False)
         dx, dw_ih, dw_hh, bias, _, dh, dc = aten.mkldnn_rnn_layer_backward(
-            x, *weights, *states, reverse, *shape, workspace
+            *_dense(x, *weights, *states), reverse, *shape, workspace
         )
         return dx, dh, dc, dw_ih, dw_hh, bias, x.new_empty(0)
 
@@ -85,6 +88,10 @@ def _weights(
 ) -> tuple[Tensor, ...]:
     biases = (w_ih.new_zeros(w_ih.shape[0]) if bias is None else bias for bias in (b_ih, b_hh))
     return (w_ih, w_hh, *biases)
+
+
+def _dense(*tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
 
 
 KERNELS: dict[Any, Callable[[Node], Callable[..., Any]]] = {
