@@ -12,14 +12,17 @@ from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.runtime import openmp
 
 Made = TypeVar("Made")
-# Of all ops' results; from half a millisecond of two cores to two.
-_MANY_ELEMENTS = 2**20
+# Of all ops' results, for the square of the threads: each costs time to end and start, and makes
+# the program shorter. With two threads, a million: half a millisecond to two.
+_MANY_ELEMENTS = 2**18
 
 
 def is_long(graph: Graph) -> bool:
     """Whether the program of `graph` takes so long that PyTorch's threads should end before it."""
     values = [node.meta.get("val") for node in fx.calls(graph)]
-    return sum(v.numel() for v in values if isinstance(v, torch.Tensor)) >= _MANY_ELEMENTS
+    threads = torch.get_num_threads()
+    elements = sum(v.numel() for v in values if isinstance(v, torch.Tensor))
+    return threads > 1 and elements >= _MANY_ELEMENTS * threads**2
 
 
 def without_kernels(run: Callable[[list[Any]], Made]) -> Callable[[list[Any]], Made]:
