@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import cpu, imports, lazy, operators, overhead, shapes, tpu
+from . import cpu, imports, lazy, operators, overhead, shapes, start, tpu
 from .cpu_problems import PROBLEMS
 
 README, PAGE = Path("README.md"), Path("docs/benchmarks.md")
@@ -31,7 +31,7 @@ ENGINES = {
 # Of the models of benchmarks.cpu, those that are compiled for a TPU, too, and are in README.
 SHOWN = ("mnist", "resnet18", "gpt")
 # In the order that they are measured in.
-PARTS = ("overhead", "cpu", "tpu", "lazy", "shapes", "imports")
+PARTS = ("overhead", "cpu", "start", "tpu", "lazy", "shapes", "imports")
 TEXT = """
 ## Models on a CPU
 
@@ -63,6 +63,16 @@ Forward, backward and SGD with momentum; JAX's is one jitted step. `first step` 
 A forward with its loss, in eval mode, without gradients.
 
 {inference}
+
+## Beginning
+
+Fresh processes; the first finds no programs on disk, the second those of the first. Seconds to the
+end of the first training step, with the import of what compiles it. Dynamo and AOTAutograd trace
+the model again in the second process: `aot_eager` does that, and compiles nothing.
+
+{first}
+
+{tiny}
 
 ## Host time of a step for torch_xla
 
@@ -145,6 +155,11 @@ def measure(part: str, arguments: argparse.Namespace) -> Any:
             return [compiled_for_tpu(name) for name in SHOWN]
         case "overhead":
             return overhead.table(overhead.run())
+        case "start":
+            return {
+                "first": start.first_table(start.first_steps()),
+                "tiny": start.tiny_table(start.tiny(arguments.torch_xla)),
+            }
         case "shapes":
             return shapes.table(shapes.run())
         case _ if not arguments.torch_xla:
@@ -167,6 +182,8 @@ def tables(part: str, found: Any) -> dict[str, str]:
             return {mode: cpu.table(found, mode) for mode in cpu.STEPS}
         case "tpu":
             return {part: tpu_table(found)}
+        case "start":
+            return found
         case _:
             return {part: found}
 

@@ -138,6 +138,12 @@ ENGINES: dict[str, dict[str, Callable[[Problem], Step]]] = {
         "eager": _inference(None),
         "inductor": _inference("inductor"),
     },
+    # A first training step, what a second process finds on disk included: see start.py.
+    "start": {
+        "xla": _training("xla"),
+        "xla lazy": _lazy,
+        "aot_eager": _training("aot_eager"),
+    },
 }
 
 
@@ -177,7 +183,9 @@ def _peak_megabytes() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=ENGINES)
-    parser.add_argument("engine", choices=ENGINES["training"])
+    parser.add_argument(
+        "engine", choices=sorted({engine for engines in ENGINES.values() for engine in engines})
+    )
     parser.add_argument("model", choices=PROBLEMS)
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import cpu, cpu_losses, jax_models, operator_page, torch_models
+from benchmarks import cpu, cpu_losses, jax_models, operator_page, start, torch_models
 from benchmarks.cpu_problems import PROBLEMS
 from benchmarks.torch_dlrm import dlrm
 from benchmarks.torch_images import convnext, unet
@@ -205,3 +205,18 @@ def _with_random_parameters(problem: Problem) -> tuple[torch.nn.Module, tuple[to
 
 def _assert_close(actual: jax.Array, expected: torch.Tensor | None) -> None:
     torch.testing.assert_close(torch.from_numpy(np.array(actual)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tables_of_the_beginning():
+    first = {("gpt", "xla"): (5.0, 4.0), ("gpt", "aot_eager"): (3.0, 3.0)}
+    assert start.first_table(first).splitlines()[2:] == [
+        "| gpt | `torch.compile` | 5.0 | 4.0 | 0.80 |",
+        "| gpt | PyTorch's part of the first | 3.0 | 3.0 | 1.00 |",
+    ]
+    assert start.tiny_table({"JAX": (0.84, 224.3)}).splitlines()[2:] == ["| JAX | 0.8 | 224 |"]
+
+
+def test_a_fresh_process_is_measured():
+    seconds, peak = start.process(sys.executable, "import json", "0")
+    assert 0 < seconds < 5
+    assert 5 < peak < 100
