@@ -23,7 +23,7 @@ from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import partition, partitioned, segments
+from . import manual_values, partition, partitioned, segments
 from .compile import compile_executable
 from .request import Request, warn_of_eager, without_host_kernels
 
@@ -56,13 +56,20 @@ def compile_arrays(
         unsupported.report(refused, request.options)
         return _in_parts(graph, refused, request, device, refused_op)
     _make_distinct(graph)
+    manual = manual_values.grids(graph, device) if isinstance(device, Partitions) else {}
     original = fx.copy(graph)
     try:
         if not isinstance(device, Partitions):
             return compile_executable(graph, request, device, _aliases(graph, donated))
-        aliases = _aliases(graph, donated, updates_only=True)
-        device = partitioned.with_results(graph, device, aliases)
+        results = fx.results(graph)
+        aliases = {
+            argument: result
+            for argument, result in _aliases(graph, donated, updates_only=True).items()
+            if (results[result] in manual) == (device.inputs[argument].role == "manual")
+        }
+        device = partitioned.with_results(graph, device, aliases, manual)
         partitioned.gather(graph, device)
+        manual_values.separate(graph, manual)
         partitioned.pad(graph, device)
         return compile_executable(graph, request, device, aliases)
     except (CompileError, UnsupportedOp) as error:
@@ -137,6 +144,7 @@ def _in_parts(
         return lambda values: executable(*[_to_array(value, device) for value in values])
 
     if isinstance(device, Partitions):
+        manual_values.refuse(manual_values.grids(graph, device), refused)
         partitioned.refuse_padding(graph, device, refused)
     steps = partition.split(graph, refused)
     ops = [op_of(node) for node in refused]

@@ -25,15 +25,27 @@ from xla_dynamo.backend.runtime.shardings import Sharding
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.errors import UnsupportedOp
 
-from . import joint
+from . import joint, manual_values
 
 aten = torch.ops.aten
 
 
-def with_results(graph: Graph, on: Partitions, aliases: Mapping[int, int]) -> Partitions:
-    """`on`, with a place for each result: those that replace an argument are split like it."""
+def with_results(
+    graph: Graph,
+    on: Partitions,
+    aliases: Mapping[int, int],
+    manual: manual_values.Grids = MappingProxyType({}),
+) -> Partitions:
+    """`on`, with a place for each result: those that replace an argument are split like it.
+
+    manual: see manual_values.
+    """
     results = fx.results(graph)
     outputs = [*on.outputs, *[None] * (len(results) - len(on.outputs))]
+    for position, result in enumerate(results):
+        if result in manual:
+            dims = max(result.meta["val"].dim(), 1)
+            outputs[position] = shardings.manual(manual[result], dims)
     for argument, result in aliases.items():
         outputs[result] = outputs[result] or on.inputs[argument]
     return replace(on, outputs=tuple(outputs))
@@ -71,7 +83,9 @@ def pad(graph: Graph, on: Partitions) -> None:
     """Give arguments and results of `graph` the sizes that their arrays have."""
     for node, sharding in zip(fx.placeholders(graph), on.inputs, strict=True):
         shape = tuple(node.meta["val"].shape)
-        if sharding.padded(shape) != shape:
+        if sharding.role == "manual":
+            manual_values.enter(graph, node, sharding)
+        elif sharding.padded(shape) != shape:
             _unpad_argument(graph, node, sharding)
     results = fx.results(graph)
     output = graph.output_node()
@@ -98,6 +112,8 @@ def _unpad_argument(graph: Graph, node: Node, sharding: Sharding) -> None:
 
 def _padded(graph: Graph, node: Node, sharding: Sharding | None) -> Node:
     shape = tuple(node.meta["val"].shape)
+    if sharding is not None and sharding.role == "manual":
+        return manual_values.leave(graph, node, sharding)
     if sharding is None or sharding.padded(shape) == shape:
         return node
     after: list[int] = []

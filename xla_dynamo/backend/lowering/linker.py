@@ -18,7 +18,7 @@ from xla_dynamo import versions
 from xla_dynamo.backend import jax_adapter
 from xla_dynamo.errors import CompileError
 
-from . import contexts
+from . import contexts, manual
 from .bodies import UNKNOWN_LOCATION, Body
 from .source import Location
 
@@ -74,6 +74,9 @@ def link(
             located = body.text.replace(UNKNOWN_LOCATION, f"#loc = {location.mlir()}")
             _define(module, symbols, name, ir.Module.parse(located))
         _describe(module.body.operations[0], aliases, shardings)
+        if shardings is not NO_SHARDINGS:
+            with ir.Location.unknown():
+                manual.to_regions(module, module.body.operations[0])
         for operation in _walk(module.operation):
             _check(operation)
             if operation.name == "stablehlo.dot_general":

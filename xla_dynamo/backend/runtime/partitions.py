@@ -121,6 +121,11 @@ def whole(array: Array, shape: Sequence[int]) -> np.ndarray:
     """
     sharding = sharding_of(array)
     assert sharding is not None
+    if sharding.role == "manual":
+        raise NotAvailable(
+            "each device has its own shard of this tensor, which no device, and not the host, has "
+            "as a whole: call xs.disable_manual_sharding(t, partition_spec, full_shape) before"
+        )
     parts = local_parts(array, devices_of(array))
     if sharding.is_replicated:
         return np.array(next(iter(parts.values())))

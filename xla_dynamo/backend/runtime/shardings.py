@@ -47,11 +47,12 @@ class Sharding:
 
     role: what is computed with a part of a "batch" is split like it, before all else; a "parameter"
         is split to save memory: all of it is there where it is computed with, but for its update.
+        What is "manual" is a tensor of each device: the array has all, one after the other.
     """
 
     grid: Grid
     dims: tuple[tuple[int, ...], ...]
-    role: Literal["", "batch", "parameter"] = ""
+    role: Literal["", "batch", "parameter", "manual"] = ""
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:
@@ -85,6 +86,8 @@ class Sharding:
 
     def text(self) -> str:
         """The sharding as HLO writes it."""
+        if self.role == "manual":
+            return "{manual}"
         if self.is_replicated:
             return "{replicated}"
         *counts, replicas = self.tiles.shape
@@ -94,7 +97,10 @@ class Sharding:
         return f"{{devices=[{','.join(map(str, shape))}]{devices}{last}}}"
 
     def padded(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a tensor with each dimension made a multiple of its parts."""
+        """The shape of the array: of a tensor with each dimension made a multiple of its parts."""
+        if self.role == "manual":
+            first, *rest = shape or (1,)
+            return (first * self.counts[0], *rest)
         return tuple(-(-size // n) * n for size, n in zip(shape, self.counts, strict=True))
 
     def part(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -131,6 +137,12 @@ def parse(attribute: str) -> Sharding:
 def same_parts(tiles: np.ndarray, others: np.ndarray) -> bool:
     """Whether each device has the same part by both; replicas of one come in any order."""
     return np.array_equal(np.sort(tiles, -1), np.sort(others, -1))
+
+
+def manual(grid: Grid, dims: int) -> Sharding:
+    """Each device has a tensor with `dims` dimensions of its own."""
+    every = tuple(range(len(grid.shape)))
+    return Sharding(grid, (every, *[()] * (dims - 1)), "manual")
 
 
 def replicated(grid: Grid, dims: int) -> Sharding:

@@ -72,10 +72,10 @@ def cut(trace: Trace) -> bool:
             return False
         if settings.launch_refusal is not None:
             raise RuntimeError(settings.launch_refusal)
-        live = alive(trace)
+        on, live = spmd.where(), alive(trace)
         dead = tuple([i for i, n in enumerate(references(trace.inputs)) if n == HELD])
         try:
-            if trace.state.collective:
+            if trace.state.collective and on is None:
                 _run_together(trace, live, dead)
             else:
                 _run(trace, live, dead)

@@ -119,6 +119,14 @@ def wanted_of(tensor: torch.Tensor) -> Sharding | None:
     return partitions.sharding_of(trace.inputs[ref.index].array)
 
 
+def is_pending(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a result of ops that are recorded, and not run."""
+    leaf = leaf_of(tensor)
+    if leaf is None or leaf.value.array is not None or type(leaf.value.ref) is not Ref:
+        return False
+    return leaf.value.ref.meta is None
+
+
 def local_numbers() -> list[int]:
     """Which of all devices are those of this process."""
     on = spmd.where()

@@ -21,7 +21,7 @@ from xla_dynamo.compat.values.values import value_of
 
 from . import _sharding
 from ._absent import Absent
-from .core import xla_model
+from .core import _collectives, xla_model
 from .core._transfer import to_cpu, to_device
 from .experimental import eager_mode, is_eager_mode
 from .runtime import (
@@ -273,8 +273,24 @@ _get_xla_op_sharding = _sharding.sharding_of
 _get_xla_sharding_spec = _sharding.spec_of
 _get_xla_sharding_specs = _sharding.specs_of
 _get_xla_sharding_type = _sharding.type_of
+_spmd_full_to_shard_shape = _sharding.to_shard
+_spmd_shard_to_full_shape = _sharding.to_full
 _xla_get_auto_sharding = auto_sharding.is_on
 _global_tensor_from_cpu_shards = _sharding.from_cpu_shards
+
+
+def _mark_manual_sharding(t: torch.Tensor, sharding: OpSharding) -> torch.Tensor:
+    return _sharding.mark_as_shard(t)
+
+
+def _xla_spmd_all_reduce(reduce_type: str, value: torch.Tensor, scale: float, groups: Any) -> Any:
+    return _collectives.all_reduce(reduce_type, value, scale, groups)
+
+
+def _xla_spmd_reduce_scatter(
+    reduce_type: str, value: torch.Tensor, scale: float, dim: int, count: int, groups: Any
+) -> Any:
+    return _collectives.reduce_scatter(reduce_type, value, scale, dim, count, groups)
 
 
 def _get_local_shards(tensors: Tensors) -> list[list[tuple[torch.Tensor, str]]]:

@@ -18,6 +18,7 @@ import torch
 from xla_dynamo.backend.runtime import shardings
 from xla_dynamo.backend.runtime.shardings import Sharding
 from xla_dynamo.compat.execution import auto_sharding, spmd
+from xla_dynamo.compat.kernels import manual_sharding
 from xla_dynamo.compat.kernels import sharding as kernel
 from xla_dynamo.compat.recording import devices, metrics
 from xla_dynamo.compat.values.marks import marks
@@ -65,6 +66,8 @@ class OpSharding:
 
 def of_sharding(sharding: Sharding) -> OpSharding:
     """A sharding as XLA takes it."""
+    if sharding.role == "manual":
+        return OpSharding([], [], [], int(ShardingType.MANUAL), sharding)
     if sharding.is_replicated:
         return OpSharding([], [], [], int(ShardingType.REPLICATED), sharding)
     tiles = sharding.tiles
@@ -139,6 +142,8 @@ def sharding_of(t: torch.Tensor) -> OpSharding | None:
 def _known(tensor: torch.Tensor) -> OpSharding | Sharding | None:
     found = marks.get(tensor)
     if found is None and spmd.where() is not None and tensor.device.type == "xla":
+        if manual_sharding.is_manual(tensor):
+            return shardings.manual(shardings.line(_device_count()), max(tensor.dim(), 1))
         return kernel.split_of(tensor) or kernel.wanted_of(tensor)
     return found
 
@@ -220,6 +225,51 @@ def load_local_shards(
     kernel.replace_parts(
         tensor, {int(n.partition(":")[2]): s for n, s in zip(names, shards, strict=True)}
     )
+
+
+def to_shard(t: torch.Tensor) -> torch.Tensor:
+    """The shard of a tensor that is split, with which each device computes its own.
+
+    Raises:
+        RuntimeError: nothing says how the tensor is split.
+    """
+    tensor, split = plain(t), sharding_of(t)
+    if split is None or split.sharding_type == ShardingType.MANUAL:
+        raise RuntimeError("xs.mark_sharding has to say first how the tensor is split")
+    if spmd.where() is None:
+        return tensor.clone()
+    return manual_sharding.enter(tensor, split.sharding(tensor.dim()))
+
+
+def to_full(
+    shard: torch.Tensor, sharding: OpSharding, shape: Sequence[int], dtype: torch.dtype
+) -> torch.Tensor:
+    """The tensor of `shape` that is split as `sharding` says into these shards.
+
+    Raises:
+        RuntimeError: the tensor is no shard, or of another shape than one.
+    """
+    tensor = plain(shard)
+    if type_of(tensor) != ShardingType.MANUAL and spmd.where() is not None:
+        raise RuntimeError("the tensor is no shard: xs.enable_manual_sharding gives one")
+    if spmd.where() is None:
+        return tensor.clone()
+    return manual_sharding.leave(tensor, sharding.sharding(len(shape)), shape).to(dtype)
+
+
+def mark_as_shard(t: torch.Tensor) -> torch.Tensor:
+    """What is computed in the program that is pending, as a shard that each device has.
+
+    Raises:
+        RuntimeError: the tensor is not pending.
+    """
+    tensor = plain(t)
+    if spmd.where() is None or manual_sharding.is_manual(tensor):
+        return tensor
+    if not kernel.is_pending(tensor):
+        raise RuntimeError("only what is computed can become a shard, not what is on the devices")
+    whole = shardings.replicated(shardings.line(_device_count()), tensor.dim())
+    return manual_sharding.enter(tensor, whole)
 
 
 def from_cpu_shards(

@@ -1,7 +1,8 @@
-"""A sharding inside of a program, as the constraint that XLA's partitioner Shardy takes."""
+"""Shardings inside of a program: constraints for XLA's partitioner Shardy, and where it pauses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from jax.extend.core import Primitive
 from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
+from xla_dynamo.backend.lowering import manual
 from xla_dynamo.backend.lowering.registry import lower
 
 
@@ -23,6 +25,28 @@ def _emit(ctx: Any, x: Any, *, sharding: str) -> Any:
     return list(ir.Operation.create("sdy.sharding_constraint", [x.type], [x], attributes).results)
 
 
+@lower(torch.ops.xla_dynamo.enter_manual.default)
+def enter_manual(x: Array, sharding: str, shape: Sequence[int]) -> Array:
+    return _crossing.bind(x, target=manual.ENTER, sharding=sharding, shape=tuple(shape))
+
+
+@lower(torch.ops.xla_dynamo.leave_manual.default)
+def leave_manual(x: Array, sharding: str, shape: Sequence[int]) -> Array:
+    return _crossing.bind(x, target=manual.LEAVE, sharding=sharding, shape=tuple(shape))
+
+
+def _emit_crossing(ctx: Any, x: Any, *, target: str, sharding: str, shape: Any) -> Any:
+    attributes: dict[str, Any] = {
+        "call_target_name": ir.StringAttr.get(target),
+        "backend_config": ir.StringAttr.get(sharding),
+    }
+    types = [ir.RankedTensorType.get(list(shape), x.type.element_type)]
+    return list(ir.Operation.create("stablehlo.custom_call", types, [x], attributes).results)
+
+
+_crossing = Primitive("xla_dynamo_manual_crossing")
+_crossing.def_abstract_eval(lambda x, *, shape, **_: x.update(shape=shape))
+mlir.register_lowering(_crossing, _emit_crossing)
 _constraint = Primitive("xla_dynamo_sharding_constraint")
 _constraint.def_abstract_eval(lambda x, **_: x)
 mlir.register_lowering(_constraint, _emit)

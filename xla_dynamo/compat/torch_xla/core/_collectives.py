@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.kernels.manual_sharding import group_size
 from xla_dynamo.compat.recording import replicas
 from xla_dynamo.errors import NotAvailable
 
@@ -70,9 +71,13 @@ def all_reduce(
 def _all_reduced(kind: str, inputs: Sequence[torch.Tensor], groups: Any) -> Sequence[torch.Tensor]:
     """The inputs themselves where there is one replica, else new tensors, through which no
     gradient flows."""
-    if replicas.size() == 1 or not inputs:
+    count = group_size(inputs[0]) if inputs else 1
+    if count == 1:
         return inputs
-    return ops.all_reduce([tensor.detach() for tensor in inputs], kind, *flat(groups))
+    given = [tensor.detach() for tensor in inputs]
+    if count != replicas.size():  # of shards XLA takes one at a time, and joins them itself
+        return [ops.all_reduce([each], kind, *flat(groups, count))[0] for each in given]
+    return ops.all_reduce(given, kind, *flat(groups, count))
 
 
 def all_gather(
@@ -88,9 +93,10 @@ def all_gather(
 
     A 0-d value gives one of 1 dimension.
     """
-    if replicas.size() > 1:
+    count = group_size(value)
+    if count > 1:
         whole = value.detach().unsqueeze(0) if value.dim() == 0 else value.detach()
-        value = ops.all_gather(whole, dim, *flat(groups))
+        value = ops.all_gather(whole, dim, *flat(groups, count))
     return value if output is None else output.copy_(value)
 
 
@@ -123,9 +129,10 @@ def all_to_all(
     Raises:
         NotAvailable: split_count is not the number of replicas in a group.
     """
-    ranks, group = flat(groups)
+    count = group_size(value)
+    ranks, group = flat(groups, count)
     _check_count("all_to_all", "split_count", split_count, group)
-    if replicas.size() == 1:
+    if count == 1:
         return value
     return ops.all_to_all(value.detach(), split_dimension, concat_dimension, ranks, group)
 
@@ -149,11 +156,13 @@ def reduce_scatter(
         ValueError: an unknown reduce_type.
     """
     _check_reduction(reduce_type)
-    ranks, group = flat(groups)
+    given = [input] if isinstance(input, torch.Tensor) else input
+    count = group_size(given[0]) if given else replicas.size()
+    ranks, group = flat(groups, count)
     _check_count("reduce_scatter", "shard_count", shard_count, group)
 
     def part(value: torch.Tensor) -> torch.Tensor:
-        if replicas.size() > 1:
+        if count > 1:
             value = ops.reduce_scatter(value.detach(), reduce_type, scatter_dim, ranks, group)
         return value * scale
 
@@ -189,13 +198,14 @@ def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> t
         NotAvailable: a pair names a replica that does not exist.
     """
     named = [ordinal for pair in pairs for ordinal in pair]
-    others = set(named) - set(range(replicas.size()))
+    count = group_size(value)
+    others = set(named) - set(range(count))
     if others:
         raise NotAvailable(
             f"collective_permute names replicas {sorted(others)}, and there are "
-            f"{replicas.size()}, from 0 on: guard the call by `if xr.world_size() > 1`"
+            f"{count}, from 0 on: guard the call by `if xr.world_size() > 1`"
         )
-    if replicas.size() > 1:
+    if count > 1:
         return ops.collective_permute(value.detach(), named)
     return value.clone() if pairs else torch.zeros_like(value)
 
@@ -233,9 +243,12 @@ def broadcast_master_param(model: torch.nn.Module) -> None:
     step_barrier.mark_step()
 
 
-def flat(groups: Any) -> tuple[list[int], int]:
-    """Groups as one list of replicas, and their size: see backend.ops.collectives."""
-    every = list(range(replicas.size()))
+def flat(groups: Any, count: int | None = None) -> tuple[list[int], int]:
+    """Groups as one list of replicas, and their size: see backend.ops.collectives.
+
+    count: of replicas, or of devices that have shards; default: all replicas.
+    """
+    every = list(range(replicas.size() if count is None else count))
     if not groups:
         return every, len(every)
     ranks = list(_ordinals(groups))

@@ -18,7 +18,7 @@ from xla_dynamo.errors import NotAvailable
 from ... import runtime as xr
 from ..._sharding import OpSharding as OpSharding
 from ..._sharding import ShardingType as ShardingType
-from ..._sharding import annotate, clear, mark, plain, sharding_of
+from ..._sharding import annotate, clear, mark, mark_as_shard, plain, sharding_of, to_full, to_shard
 from ._meshes import HybridMesh as HybridMesh
 from ._meshes import Mesh as Mesh
 from ._meshes import PartitionSpec as PartitionSpec
@@ -195,16 +195,41 @@ def unwrap_sharded_tensor(t: torch.Tensor) -> torch.Tensor:
     return plain(t)
 
 
-def enable_manual_sharding(
-    t: torch.Tensor, partition_spec: PartitionSpec, *, mesh: Mesh | None = None
-) -> torch.Tensor:
-    """This device's shard of a tensor: over one device, all of it.
+def _mark_manual_sharding(t: torch.Tensor) -> XLAShardedTensor:
+    """A result that is pending, as a shard.
 
     Raises:
-        NotAvailable: there are several devices.
+        RuntimeError: the tensor is not pending.
     """
-    _refuse_manual("enable_manual_sharding")
-    return mark_sharding(t, mesh or get_global_mesh() or get_1d_mesh(), partition_spec)
+    return wrap_as_sharded_tensor(mark_as_shard(t))
+
+
+def enable_manual_sharding(
+    t: torch.Tensor, partition_spec: PartitionSpec, *, mesh: Mesh | None = None
+) -> XLAShardedTensor:
+    """This device's shard of a tensor, which is split as by mark_sharding.
+
+    What is computed of it is each device's own: XLA inserts no collectives, and those that are
+    called are among the devices. Gradients do not flow back to the tensor: that is an error.
+    """
+    mesh = mesh or get_global_mesh() or get_1d_mesh()
+    whole = mark_sharding(t, mesh, partition_spec).global_tensor
+    shard: Any = _WithoutGradient.apply(whole, to_shard)
+    return wrap_as_sharded_tensor(shard, mesh.mesh_shape, tuple(partition_spec))
+
+
+class _WithoutGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: torch.Tensor, function: Any, *args: Any) -> Any:  # pyright: ignore
+        return function(t, *args)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore
+        raise NotAvailable(
+            "gradients do not flow through a block between xs.enable_manual_sharding and "
+            "xs.disable_manual_sharding: what they are depends on its collectives. Put the block "
+            "into the forward of a torch.autograd.Function, and another one into its backward"
+        )
 
 
 def disable_manual_sharding(
@@ -213,23 +238,18 @@ def disable_manual_sharding(
     full_shape: torch.Size,
     *,
     mesh: Mesh | None = None,
-) -> torch.Tensor:
-    """The tensor of which this is the shard: over one device, itself.
+) -> XLAShardedTensor:
+    """The tensor of which this is the shard; where it is replicated, that of any device.
 
     Raises:
-        NotAvailable: there are several devices.
+        RuntimeError: the tensor is no shard, or of another shape than one.
     """
-    _refuse_manual("disable_manual_sharding")
-    return mark_sharding(t, mesh or get_global_mesh() or get_1d_mesh(), partition_spec)
-
-
-def _refuse_manual(name: str) -> None:
-    if _is_spmd():
-        raise NotAvailable(
-            f"xs.{name}: programs over several devices are partitioned by XLA alone. Mark tensors "
-            "(xs.mark_sharding, xs.mark_sharding_with_gradients), or use replicas (xmp.spawn), "
-            "which compute with their own parts"
-        )
+    mesh = mesh or get_global_mesh() or get_1d_mesh()
+    shape = mesh.mesh_shape, tuple(partition_spec)
+    sharding = mesh.get_op_sharding(tuple(partition_spec))
+    shard = _mark_manual_sharding(t).global_tensor
+    full: Any = _WithoutGradient.apply(shard, to_full, sharding, full_shape, t.dtype)
+    return wrap_as_sharded_tensor(full, *shape)
 
 
 class XLAPatchedLinear:
