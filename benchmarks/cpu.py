@@ -23,6 +23,7 @@ from .engine import ENGINES
 
 SCRIPT = Path(__file__).with_name("engine.py")
 OUTPUT = Path("benchmarks/results.jsonl")
+LIMIT = 300  # seconds for all of a measurement, compiling included
 BASES = ("xla", "eager", "inductor")  # a ratio to each is a column
 STEPS = {"training": "step", "inference": "call"}  # what it is called in a table
 
@@ -39,10 +40,15 @@ def measure(python: str, mode: str, engine: str, model: str, seconds: float) -> 
         "PJRT_DEVICE": "CPU",
     }
     command = [python, str(SCRIPT), mode, engine, model, "--seconds", str(seconds)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    failed = {"mode": mode, "engine": engine, "problem": model}
+    try:
+        run = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LIMIT
+        )
+    except subprocess.TimeoutExpired:
+        return {**failed, "error": f"took longer than {LIMIT} seconds"}
     if run.returncode:
-        error = run.stderr.strip()[-500:]
-        return {"mode": mode, "engine": engine, "problem": model, "error": error}
+        return {**failed, "error": run.stderr.strip()[-500:]}
     return json.loads(run.stdout.splitlines()[-1])
 
 
@@ -125,7 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", type=some_of(known), default=known, metavar="A,B", help=meaning
         )
-    parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each")
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured time of each")
     parser.add_argument("--torch-xla", metavar="PYTHON", help="Python of an environment with it")
 
 

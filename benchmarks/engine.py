@@ -187,7 +187,7 @@ def main() -> None:
         "engine", choices=sorted({engine for engines in ENGINES.values() for engine in engines})
     )
     parser.add_argument("model", choices=PROBLEMS)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=4.0)
     arguments = parser.parse_args()
     row = measure(arguments.mode, arguments.engine, arguments.model, arguments.seconds)
     print(json.dumps(row))

@@ -115,6 +115,12 @@ def test_a_part_is_measured_and_no_page_written(tmp_path, monkeypatch, capsys):
     assert "add --only cpu" in capsys.readouterr().err
 
 
+def test_an_engine_that_hangs_is_a_failure(monkeypatch):
+    monkeypatch.setattr(cpu, "LIMIT", 0.01)
+    row = cpu.measure(sys.executable, "inference", "eager", "dlrm", 0.0)
+    assert row["error"] == "took longer than 0.01 seconds"
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(argparse.ArgumentTypeError, match="no 'c': there are a, b"):
         cpu.some_of(("a", "b"))("a,c")
