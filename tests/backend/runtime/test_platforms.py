@@ -51,3 +51,12 @@ def test_an_accelerator_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPa
     for plugin, expected in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(platforms, "_has_cuda_plugin", lambda plugin=plugin: plugin)
         assert platforms.default_platform() == expected
+
+
+def test_devices_of_each_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = "--xla_force_host_platform_device_count="
+    monkeypatch.setenv("XLA_FLAGS", f"{flag}2 {flag}3 --xla_other=4")
+    assert platforms.cpu_devices_of_each("5") == 3
+    monkeypatch.delenv("XLA_FLAGS")
+    assert platforms.cpu_devices_of_each("5") == 5
+    assert platforms.cpu_devices_of_each() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 
 from xla_dynamo.config import config
@@ -19,6 +20,18 @@ def default_platform() -> str:
     if tpu_chips.here().count:
         return "tpu"
     return "cuda" if os.path.exists("/dev/nvidia0") and _has_cuda_plugin() else "cpu"
+
+
+_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
+
+
+def cpu_devices_of_each(default: str = "1") -> int:
+    """How many devices of XLA:CPU each of several processes has: XLA's own flag says so.
+
+    default: what does without the flag.
+    """
+    told = _DEVICES.findall(os.environ.get("XLA_FLAGS", ""))
+    return max(int(told[-1] if told else default), 1)
 
 
 def _of_jax() -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch.distributed as dist
 
 from xla_dynamo.backend import observers
+from xla_dynamo.backend.runtime.platforms import cpu_devices_of_each
 from xla_dynamo.compat.execution import processes
 from xla_dynamo.compat.execution.gang import Gang
 from xla_dynamo.compat.recording import devices, pending, replicas
@@ -54,9 +55,10 @@ def _be_replica(
     count: int,
     of: Slice | None,
 ) -> None:
-    joint = join(address, number, count, local, of)
+    each = cpu_devices_of_each() if of is None else of.devices
+    joint = join(address, number, count, local, of, each)
     try:
-        if of is not None and of.devices > 1:
+        if each > 1:
             gang = processes.Gangs(devices.devices(), joint, local)
             run_replicas(gang, fn, *args)
         else:
@@ -71,17 +73,20 @@ def _be_replica(
     joint.leave()
 
 
-def join(address: str, number: int, count: int, local: int, of: Slice | None) -> job.Job:
+def join(
+    address: str, number: int, count: int, local: int, of: Slice | None, each: int = 1
+) -> job.Job:
     """Make this process number `number` of `count`, with devices of its own.
 
     address: that of the job's coordination service. local, of: see `main`.
+    each: how many devices of XLA:CPU it has.
 
     Raises:
         ReplicaError: not all came.
     """
     joint = job.start(address, number, count, config().patience)
     if of is None:
-        joint.connect()
+        joint.connect(each)
     else:
         tpu_process.connect(joint, of, local)
     return joint

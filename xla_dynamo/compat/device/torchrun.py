@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.distributed.rendezvous import rendezvous
 
-from xla_dynamo.backend.runtime.platforms import default_platform
+from xla_dynamo.backend.runtime.platforms import cpu_devices_of_each, default_platform
 from xla_dynamo.compat.execution import processes
 from xla_dynamo.compat.recording import devices, replicas
 from xla_dynamo.compat.values import environment
@@ -36,12 +36,43 @@ else:
 
 _ADDRESS = "xla_dynamo/coordination_service"
 _LEFT = "xla_dynamo/left"
+_gangs: processes.Gangs | None = None
+_threads = False
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def install() -> None:
     """Look for torchrun's variables at the first use of a device, or of its replicas."""
     devices.before_use.append(_join)
+
+
+def begin_threads() -> processes.Gangs | None:
+    """The replicas of a process that torchrun has started, where each has several CPU devices.
+
+    Raises:
+        RuntimeError: a device was used before, of which the process then has one.
+    """
+    global _threads
+    if not _is_one_of_many() or default_platform() != "cpu" or _devices_of_each() == 1:
+        return None
+    if job.current() is not None and _gangs is None:
+        raise RuntimeError(
+            f"CPU_NUM_DEVICES, or XLA_FLAGS, gives this process {_devices_of_each()} devices, and "
+            "it has used one already, as its only one: call torch_xla.launch(fn) before anything "
+            "that uses a device or asks for ranks, or set CPU_NUM_DEVICES to 1."
+        )
+    _threads = True
+    devices.prepare()
+    return _gangs
+
+
+def _is_one_of_many() -> bool:
+    count = int(os.environ.get("WORLD_SIZE") or 1)
+    return count > 1 and all(name in os.environ for name in _VARIABLES)
+
+
+def _devices_of_each() -> int:
+    return cpu_devices_of_each(os.environ.get("CPU_NUM_DEVICES") or "1")
 
 
 def _join() -> None:
@@ -51,13 +82,10 @@ def _join() -> None:
         NotAvailable: the platform has no replicas in processes, or not so many.
         ReplicaError: not all processes came.
     """
-    count = int(os.environ.get("WORLD_SIZE") or 1)
-    if (
-        count == 1
-        or job.current() is not None
-        or not all(name in os.environ for name in _VARIABLES)
-    ):
+    global _gangs
+    if not _is_one_of_many() or job.current() is not None:
         return
+    count = int(os.environ["WORLD_SIZE"])
     of = _tpu_slice(count)
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK") or os.environ["RANK"])
     store, _, _ = next(iter(rendezvous("env://")))
@@ -71,7 +99,10 @@ def _join() -> None:
         if default_platform() == "tpu":
             tpu_process.connect(joint, of, local)
         else:
-            joint.connect(int(os.environ.get("CPU_NUM_DEVICES") or 1))
+            joint.connect(_devices_of_each())
+    elif _threads:
+        joint = replica_process.join(address, rank, count, local, of, _devices_of_each())
+        _gangs = processes.Gangs(devices.devices(), joint, local)
     else:
         joint = replica_process.join(address, rank, count, local, of)
         replicas.join_process(replicas.Member(processes.Processes(joint), rank, local))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import xla_dynamo.compat
-from xla_dynamo.compat.device import step_barrier
+from xla_dynamo.compat.device import replica_process, step_barrier, torchrun
 from xla_dynamo.compat.execution.sync import set_option as _set_option
 from xla_dynamo.compat.recording import devices as xla_devices
 from xla_dynamo.errors import NotAvailable
@@ -59,8 +59,9 @@ def launch(
 ) -> None:
     """Call fn(rank, *args) for each replica: see docs/distributed.md.
 
-    They are those that torchrun has started; else, on a TPU, a process for each chip; else a thread
-    for each of CPU_NUM_DEVICES. With `debug_single_process` it is called once, here.
+    They are those that torchrun has started, or a thread for each of their CPU devices; else, on a
+    TPU, a process for each chip; else a thread for each of CPU_NUM_DEVICES. With
+    `debug_single_process` it is called once, here.
 
     Raises:
         NotAvailable: several processes were started that do not know of each other.
@@ -71,6 +72,10 @@ def launch(
 
     if runtime.is_spmd():
         raise NotImplementedError("launch function does not support SPMD at this time")
+    gangs = None if debug_single_process else torchrun.begin_threads()
+    if gangs is not None:
+        replica_process.run_replicas(gangs, fn, *args)
+        return
     started, size = int(os.environ.get("WORLD_SIZE") or 1), runtime.world_size()
     if started > 1 == size:
         raise NotAvailable(

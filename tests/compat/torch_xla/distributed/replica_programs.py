@@ -426,6 +426,10 @@ def main(name: str, kind: str, count: str) -> None:
 
     if kind == "threads":
         in_threads(name, int(count))
+    elif kind == "both":  # two in each process
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count=2"
+        xmp.spawn(replica, (name, int(count)), int(count) // 2, start_method="fork")
     else:
         xmp.spawn(replica, (name, int(count)), int(count), start_method=kind)
     print("the program ended")

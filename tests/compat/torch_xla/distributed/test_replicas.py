@@ -29,6 +29,8 @@ PACKAGE = "tests.compat.torch_xla.distributed"
         ("training", "threads", 2),
         pytest.param("training", "fork", 2, marks=pytest.mark.slow),  # DDP is in "distributed"
         ("sharded", "threads", 2),
+        ("collectives", "both", 4),
+        *[pytest.param(p, "both", 4, marks=pytest.mark.slow) for p in ("training", "sharded")],
         ("distributed", "fork", 2),
         pytest.param("dtensor", "fork", 4, marks=pytest.mark.slow),
         *[
@@ -45,7 +47,7 @@ def test_replicas(program: str, kind: str, count: int) -> None:
         assert f"{program} of rank {rank} ended" in printed
     assert "Gloo" not in printed
     if program == "training":  # two models, four steps: one launch each
-        each = 8 * (count if kind == "threads" else 1)
+        each = 8 * {"threads": count, "both": 2}.get(kind, 1)
         assert max(map(int, re.findall(r"after (\d+) launches", printed))) == each
 
 
@@ -93,7 +95,22 @@ def test_torchrun(fails: bool) -> None:
     if fails:
         assert "ZeroDivisionError: only here" in printed
     else:
-        assert {"rank 0 of 2 ended", "rank 1 of 2 ended"} <= set(printed.splitlines())
+        both = {f"rank {rank} of 2 ended on xla:0" for rank in range(2)}
+        assert both <= set(printed.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True])
+def test_torchrun_with_two_devices_for_each_process(late: bool) -> None:
+    program = str(Path(__file__).with_name("torchrun_program.py"))
+    arguments = ["--nproc-per-node=2", "--standalone", program, *["late"][: int(late)]]
+    how = {"cwd": ROOT, "fresh": True, "fails": late, "CPU_NUM_DEVICES": "2"}
+    printed = run("-m", "torch.distributed.run", *arguments, **how)  # type: ignore[arg-type]
+    if late:
+        assert "call torch_xla.launch(fn) before anything that uses a device" in printed
+    else:
+        ended = {f"rank {rank} of 4 ended on xla:{rank % 2}" for rank in range(4)}
+        assert ended <= set(printed.splitlines())
 
 
 @pytest.mark.slow

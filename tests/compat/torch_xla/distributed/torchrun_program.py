@@ -1,8 +1,9 @@
-"""What torchrun starts in the tests; with an argument, rank 1 fails."""
+"""What torchrun starts in the tests; "fails": rank 1 does; "late": a rank is asked for before."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 
@@ -15,12 +16,15 @@ import torch_xla.runtime as xr  # isort: skip
 
 def train(rank: int) -> None:
     device = torch_xla.device()
-    total = xm.all_reduce("sum", torch.full((2,), rank + 1.0).to(device))
-    assert total.tolist() == [3.0, 3.0]
-    if sys.argv[1:] and rank == 1:
+    total: Any = xm.all_reduce("sum", torch.full((2,), rank + 1.0).to(device))
+    size = xr.world_size()
+    assert total.tolist() == [sum(range(1, size + 1))] * 2
+    if sys.argv[1:] == ["fails"] and rank == 1:
         raise ZeroDivisionError("only here")
-    assert xm.rendezvous("end", bytes([rank])) == [b"\x00", b"\x01"]
-    print(f"rank {rank} of {xr.world_size()} ended", flush=True)
+    assert xm.rendezvous("end", bytes([rank])) == [bytes([each]) for each in range(size)]
+    print(f"rank {rank} of {size} ended on {device}", flush=True)
 
 
+if sys.argv[1:] == ["late"]:
+    xr.world_size()
 torch_xla.launch(train)

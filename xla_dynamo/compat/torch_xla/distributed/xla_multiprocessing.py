@@ -49,6 +49,9 @@ def spawn(
 ) -> Any:
     """Call `fn(rank, *args)` in `nprocs` processes, each a replica with a device of its own.
 
+    With XLA_FLAGS=--xla_force_host_platform_device_count=2, say, each has two CPU devices, which
+    are replicas in threads.
+
     On TPUs it is called for each chip of this host, and of the other hosts of its slice, on each of
     which the script has to be started.
 
