@@ -10,8 +10,11 @@ import torch.nn.functional as F
 import torch_xla.amp as amp
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_xla.amp import syncfree
 
+import xla_dynamo
 from xla_dynamo.compat.device import autocast as casts
 
 XLA = torch.device("xla:0")
@@ -83,6 +86,72 @@ def test_autocast_of_every_release(context: Any) -> None:
     assert weight.grad is not None
     assert weight.grad.dtype == SINGLE
     assert weight.grad.cpu().eq(1).all()
+
+
+class Computed(TorchDispatchMode):
+    """The dtypes that products, norms, softmax and losses are computed in, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[tuple[str, torch.dtype]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in ("mm", "addmm", "bmm"):
+            self.dtypes.append(("product", args[-1].dtype))
+        elif name in ("_softmax", "_log_softmax", "native_layer_norm", "gelu", "nll_loss_forward"):
+            self.dtypes.append((name, args[0].dtype))
+        return func(*args, **(kwargs or {}))
+
+
+def computed(device: str) -> list[tuple[str, torch.dtype]]:
+    """Those of a transformer's block and loss within autocast of `device`, which need not exist."""
+    with FakeTensorMode(), Computed() as mode:
+        shapes = (2, 8, 16), (48, 16), (48,)
+        x, weight, bias = (torch.empty(*shape, device=f"{device}:0") for shape in shapes)
+        target = torch.empty(2, dtype=torch.int64, device=f"{device}:0")
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, HALF)
+        try:
+            q, k, v = F.linear(F.layer_norm(x, (16,)), weight).chunk(3, -1)
+            x = x + (q @ k.mT).softmax(-1) @ v
+            x = F.gelu(F.linear(torch.cat([x, v], 1), weight, bias))
+            F.cross_entropy(x.mean(1), target)
+        finally:
+            torch.set_autocast_enabled(device, False)
+            torch.clear_autocast_cache()
+    return mode.dtypes
+
+
+def test_casts_are_those_of_cuda() -> None:
+    ours = computed("xla")
+    assert ours == computed("cuda")
+    assert ours.count(("product", HALF)) == 4
+    assert ("_softmax", SINGLE) in ours
+
+
+def test_a_compiled_function_casts_what_the_lazy_device_casts() -> None:
+    def loss(data: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("xla", dtype=HALF):
+            y = F.layer_norm(data @ weight, (2,)) @ weight
+            return (F.gelu(y).softmax(-1) * y).sum()
+
+    found = []
+    for function in (loss, torch.compile(loss, backend="xla", fullgraph=True)):
+        weight = (x() + torch.eye(2, device=XLA)).requires_grad_()
+        with xla_dynamo.capture() as stages:
+            value = function(x(), weight)
+            value.backward()
+            assert weight.grad is not None
+            numbers = value.item(), weight.grad.cpu().tolist()
+        lines = [line for stage in stages for line in stage.stablehlo.splitlines()]
+        types = sorted(
+            line.partition(" : ")[2].split(" loc")[0] for line in lines if "dot_g" in line
+        )
+        found.append((numbers, types))
+    assert found[0] == found[1]
+    assert len(found[0][1]) == 5
+    assert all(types.count("bf16") >= 2 for types in found[0][1])
 
 
 def test_autocast_can_be_off_or_half() -> None:
