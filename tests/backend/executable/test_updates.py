@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import xla_dynamo
+from tests.backend.separate_memory import separate_memory as separate_memory
 from xla_dynamo.backend.executable import output_plan, updates
 
 aten = torch.ops.aten
@@ -51,3 +53,29 @@ def test_aliases(function: Callable[..., Tensor], of: dict[int, int], found: dic
     graph = make_fx(function, tracing_mode="fake")(torch.ones(3, 3), torch.ones(3, 3)).graph
     planned = output_plan.plan(graph, 2, 2)
     assert updates.aliases(graph, planned, of, [0, 1]) == found
+
+
+@pytest.mark.usefixtures("separate_memory")
+def test_a_copy_of_a_cpu_tensor_becomes_a_result_and_the_tensor_stays() -> None:
+    x, y = torch.ones(8, 4), torch.ones(4)
+    compiled = torch.compile(lambda x, y: x * 2 + y, backend="xla")
+    with xla_dynamo.capture() as stages:
+        results = [compiled(x, y) for _ in range(2)]
+    assert "input_output_alias={ {}: (0, {}, may-alias) }" in stages[0].hlo
+    for result in results:
+        assert torch.equal(result, torch.full((8, 4), 3.0))
+    assert torch.equal(x, torch.ones(8, 4))
+
+
+@pytest.mark.usefixtures("separate_memory")
+def test_what_is_saved_for_backward_is_not_given_up() -> None:
+    """The input of sin is saved, and the gradient is not: it becomes the input's."""
+    x = torch.rand(8, 4).requires_grad_()
+    with xla_dynamo.capture() as stages:
+        y = torch.compile(torch.sin, backend="xla")(x)
+        for _ in range(2):
+            (found,) = torch.autograd.grad(y, x, torch.ones(8, 4), retain_graph=True)
+            torch.testing.assert_close(found, x.detach().cos())
+    forward, backward = (stage.hlo for stage in stages)
+    assert "input_output_alias" not in forward
+    assert "input_output_alias={ {}: (1, {}, may-alias) }" in backward

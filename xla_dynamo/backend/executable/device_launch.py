@@ -23,7 +23,7 @@ from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import manual_values, partition, partitioned, segments
+from . import manual_values, partition, partitioned, segments, updates
 from .compile import compile_executable
 from .request import Request, warn_of_eager, without_host_kernels
 
@@ -60,11 +60,11 @@ def compile_arrays(
     original = fx.copy(graph)
     try:
         if not isinstance(device, Partitions):
-            return compile_executable(graph, request, device, _aliases(graph, donated))
+            return compile_executable(graph, request, device, updates.taken_over(graph, donated))
         results = fx.results(graph)
         aliases = {
             argument: result
-            for argument, result in _aliases(graph, donated, updates_only=True).items()
+            for argument, result in updates.taken_over(graph, donated, updates_only=True).items()
             if (results[result] in manual) == (device.inputs[argument].role == "manual")
         }
         device = partitioned.with_results(graph, device, aliases, manual)
@@ -108,7 +108,7 @@ def compile_padded(
         if not node.users:
             graph.erase_node(node)
     given_up = {i for i, position in enumerate(used) if position in donated}
-    executable = compile_executable(graph, request, device, _aliases(graph, given_up))
+    executable = compile_executable(graph, request, device, updates.taken_over(graph, given_up))
     return Padded(executable, used), padded
 
 
@@ -180,51 +180,3 @@ def _make_distinct(graph: Graph) -> None:
                 result = edit.insert(graph, op, (result,), {}, like=result, value=value)
         results.append(result)
     graph.output_node().args = (tuple(results),)
-
-
-def _aliases(
-    graph: Graph, donated: Collection[int], *, updates_only: bool = False
-) -> dict[int, int]:
-    """By position of a donated argument: the position of the result that takes over its memory.
-
-    A result takes the argument that it updates (p, for p - lr * g), if that is donated; unless
-    `updates_only`, the others are paired by shape and dtype.
-    """
-    position = {node: i for i, node in enumerate(fx.placeholders(graph))}
-    free = {node for node, i in position.items() if i in donated}
-    results = fx.results(graph)
-    aliases: dict[int, int] = {}
-    rest: list[int] = []
-    for index, result in enumerate(results):
-        origin = _origin(result)
-        if origin in free:
-            free.discard(origin)
-            aliases[position[origin]] = index
-        else:
-            rest.append(index)
-    if updates_only:
-        return aliases
-    by_type: dict[Any, list[Node]] = {}
-    for node in sorted(free, key=position.__getitem__):
-        by_type.setdefault(_type(node), []).append(node)
-    for index in rest:
-        candidates = by_type.get(_type(results[index]))
-        if candidates:
-            aliases[position[candidates.pop(0)]] = index
-    return aliases
-
-
-def _origin(node: Node) -> Node:
-    """The argument that `node` updates: the first operand of its own type, and so on."""
-    kind = _type(node)
-    while node.op != "placeholder":
-        operands = [n for n in node.all_input_nodes if _type(n) == kind]
-        if not operands:
-            break
-        node = operands[0]
-    return node
-
-
-def _type(node: Node) -> Any:
-    value = node.meta["val"]
-    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None

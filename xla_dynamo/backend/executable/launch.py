@@ -84,7 +84,6 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     if not (transfers.is_apart(device) or collectives):
         written = {place for place, i in enumerate(used) if i in request.updates.values()}
         orders = input_layout.take_as_they_lie(graph, written)
-    slots = buffers.slots(device, used, request.resident, on_gpu, orders)
     homes = _devices(fx.results(graph))
     if transfers.is_apart(device) and not on_gpu and all(home.type == "cpu" for home in homes):
         may_stay: dict[int | None, int] = {
@@ -92,7 +91,13 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         }
         nodes = fx.results(graph), fx.placeholders(graph)
         planned, returned = saved_outputs.choose(planned, request.visible, *nodes, may_stay)
+        if not collectives:
+            given_up = returned.given_up(fx.placeholders(graph), used, request)
+            aliases = updates.taken_over(graph, given_up)
+            make = functools.partial(compile_executable, graph, request, device, aliases)
+        slots = buffers.slots(device, used, request.resident, given_up=aliases)
         return _launch(planned, _apart(make(), slots, device, returned))
+    slots = buffers.slots(device, used, request.resident, on_gpu, orders)
     if in_place.is_possible(request, device) and not collectives:
         aliases = updates.aliases(graph, planned, request.updates, used)
         chosen = in_place.choose(graph, planned, aliases, used)

@@ -1,7 +1,8 @@
 """Outputs that forward saves for backward stay on a device that has memory of its own.
 
 The user does not see them, so no call downloads them: see `runtime.on_device`. An argument that is
-saved is the array that was uploaded for the call.
+saved is the array that was uploaded for the call. What else was uploaded for it is its own, and may
+become a result.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.fx import Node
 from xla_dynamo.backend.runtime import on_device, pjrt, transfers
 
 from .output_plan import Output
+from .request import Request
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,24 @@ class Returned:
 
     fetched: tuple[int, ...]
     stays: tuple[Stays, ...]
+
+    def given_up(
+        self, placeholders: Sequence[Node], used: Sequence[int], request: Request
+    ) -> list[int]:
+        """The program's arguments whose arrays are this call's alone: copies of its CPU tensors.
+
+        Not what comes again, and not what is saved: of a backward, only gradients are uploaded.
+        """
+        staying = {each.position for each in self.stays if not each.is_result}
+        is_backward = request.no_output_aliasing
+        return [
+            place
+            for place, (node, position) in enumerate(zip(placeholders, used, strict=True))
+            if position not in request.resident
+            and place not in staying
+            and isinstance(node.meta["val"], torch.Tensor)
+            and (node.name.startswith("tangents") or not is_backward)
+        ]
 
     def tensors(
         self, arguments: Sequence[Any], results: Sequence[Any], device: pjrt.Device

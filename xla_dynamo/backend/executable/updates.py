@@ -1,14 +1,18 @@
-"""Results that are copied into arguments after the call take over the arguments' memory.
+"""Which results take over the memory of arguments.
 
-AOTAutograd makes a graph that changes an argument return its new value, and copies that into the
-argument afterwards: a step of an optimizer would have parameters and state twice.
+Those that are copied into arguments after the call: AOTAutograd makes a graph that changes an
+argument return its new value, and copies that into the argument afterwards. A step of an optimizer
+would have parameters and state twice. And those of the type of an argument that nobody reads after
+the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from torch.fx import Graph
+import torch
+from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import fx
 
@@ -42,3 +46,51 @@ def aliases(
 def is_whole(output: Output) -> bool:
     """Whether an output is its array as it stands."""
     return output.view is None and not output.view_ops
+
+
+def taken_over(
+    graph: Graph, donated: Collection[int], *, updates_only: bool = False
+) -> dict[int, int]:
+    """By position of a donated argument: the position of the result that takes over its memory.
+
+    A result takes the argument that it updates (p, for p - lr * g), if that is donated; unless
+    `updates_only`, the others are paired by shape and dtype.
+    """
+    position = {node: i for i, node in enumerate(fx.placeholders(graph))}
+    free = {node for node, i in position.items() if i in donated}
+    results = fx.results(graph)
+    aliases: dict[int, int] = {}
+    rest: list[int] = []
+    for index, result in enumerate(results):
+        origin = _origin(result)
+        if origin in free:
+            free.discard(origin)
+            aliases[position[origin]] = index
+        else:
+            rest.append(index)
+    if updates_only:
+        return aliases
+    by_type: dict[Any, list[Node]] = {}
+    for node in sorted(free, key=position.__getitem__):
+        by_type.setdefault(_type(node), []).append(node)
+    for index in rest:
+        candidates = by_type.get(_type(results[index]))
+        if candidates:
+            aliases[position[candidates.pop(0)]] = index
+    return aliases
+
+
+def _origin(node: Node) -> Node:
+    """The argument that `node` updates: the first operand of its own type, and so on."""
+    kind = _type(node)
+    while node.op != "placeholder":
+        operands = [n for n in node.all_input_nodes if _type(n) == kind]
+        if not operands:
+            break
+        node = operands[0]
+    return node
+
+
+def _type(node: Node) -> Any:
+    value = node.meta["val"]
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None

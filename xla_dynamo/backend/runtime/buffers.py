@@ -107,6 +107,16 @@ class Apart(Slot):
         return super().array(on_device.host_of(tensor)) if kept is None else kept
 
 
+class GivenUp(Apart):
+    """An argument whose array becomes a result: one that no tensor stands for."""
+
+    __slots__ = ()
+
+    def array(self, tensor: torch.Tensor) -> pjrt.Array:
+        kept = on_device.array_of(tensor, self._device)
+        return super().array(tensor) if kept is None else transfers.copied(kept)
+
+
 class HandedOver(Slot):
     """An argument whose tensor becomes an array anew at each call, after the others have.
 
@@ -134,14 +144,16 @@ def slots(
     device: pjrt.Device,
     positions: Sequence[int],
     resident: Collection[int],
-    on_gpu: Sequence[int],
+    on_gpu: Sequence[int] = (),
     orders: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    given_up: Collection[int] = (),
 ) -> list[Slot]:
     """The arguments of an executable, by their positions in a call's.
 
     resident: those whose tensors come again at every call.
     on_gpu: those that lie in a GPU's memory.
     orders: the order in memory of those that are not row-major, by place in `positions`.
+    given_up: those, on a device with memory of its own, that become results, by place.
     """
     handed_over = on_gpu[:1] if device.platform == "gpu" else ()
     kind = Covered if handed_over else Apart if transfers.is_apart(device) else Slot
@@ -150,6 +162,8 @@ def slots(
         if place in orders
         else HandedOver(device, i, False)
         if i in handed_over
+        else GivenUp(device, i, False)
+        if place in given_up
         else kind(device, i, i in resident)
         for place, i in enumerate(positions)
     ]
