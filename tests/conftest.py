@@ -21,6 +21,7 @@ from tests import codegen
 _CACHE = tempfile.mkdtemp(prefix="xla_dynamo_tests_")
 os.environ["XLA_DYNAMO_CACHE_DIR"] = _CACHE
 os.environ.setdefault("XLA_DYNAMO_STRICT", "1")  # a bug in a rule is an error, not a fallback
+os.environ.setdefault("XLA_DYNAMO_COMPILE_NOTICE", "0")  # on a busy machine some are long
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 codegen.make_quick()
 

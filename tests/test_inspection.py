@@ -136,6 +136,42 @@ def test_a_program_from_disk_needs_no_torch_mlir(program: Path, tmp_path: Path) 
     assert programs.run(str(program), fresh=True, **environment).endswith("False\n")
 
 
+@pytest.mark.slow
+def test_of_two_processes_one_compiles(tmp_path: Path) -> None:
+    """They meet at a file, lower, and want the same executable; it takes a second to compile."""
+    script = tmp_path / "both.py"
+    script.write_text(TWO)
+    environment = {**os.environ, "XLA_DYNAMO_CACHE_DIR": str(tmp_path / "cache")}
+    both = [
+        subprocess.Popen(
+            [sys.executable, script, str(tmp_path), str(rank)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    printed = sorted(process.communicate(timeout=300)[0].strip() for process in both)
+    assert printed == ["from disk: False", "from disk: True"]
+
+
+TWO = """
+import pathlib, sys, time
+import torch, xla_dynamo
+from xla_dynamo.backend.runtime import pjrt
+
+folder, rank = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+torch.compile(lambda x: x + 1, backend="xla", options={"disk_cache": False})(torch.ones(3))
+(folder / f"ready-{rank}").touch()
+while not all((folder / f"ready-{other}").exists() for other in range(2)):
+    time.sleep(0.01)
+compile = pjrt.compile
+pjrt.compile = lambda *args: (time.sleep(5), compile(*args))[1]
+torch.compile(lambda x: x.sin() @ x.cos(), backend="xla")(torch.ones(64, 64))
+print("from disk:", xla_dynamo.compiles()[-1].from_disk)
+"""
+
+
 @pytest.fixture
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache of this process's own; tests may change its settings."""

@@ -7,6 +7,8 @@ import pytest
 import xla_dynamo
 from tests.report import runs
 from xla_dynamo import __main__, config
+from xla_dynamo.backend.runtime import cache
+from xla_dynamo.backend.runtime.cache import DiskCache
 from xla_dynamo.reporting import page
 
 
@@ -15,6 +17,7 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of two executables, and a file that is none."""
     settings = config.from_environment({"XLA_DYNAMO_CACHE_DIR": str(tmp_path)})
     monkeypatch.setattr(__main__, "config", lambda: settings)
+    monkeypatch.setattr(cache, "config", lambda: settings)
     for name in ("0" * 64, "f" * 64):
         (tmp_path / name).write_bytes(b"\0" * 2**20)
     (tmp_path / "notes.txt").write_text("not ours")
@@ -30,6 +33,32 @@ def test_clear_deletes_executables_and_nothing_else(cache_dir, capsys):
     assert __main__.main(["cache", "--clear"]) == 0
     assert [entry.name for entry in cache_dir.iterdir()] == ["notes.txt"]
     assert capsys.readouterr().out == f"{cache_dir}: 0 executables, 0.0 MiB\n"
+
+
+def test_verify_deletes_what_is_damaged(cache_dir, capsys):
+    """The fixture's executables have no digests."""
+    whole = "f" * 64
+    DiskCache(cache_dir, 10**9).put(whole, b"x")
+    assert __main__.main(["cache", "--verify"]) == 1
+    told = capsys.readouterr().out
+    assert told.count("is damaged: deleted") == 2
+    assert told.endswith(f"{cache_dir}: 1 executables, 0.0 MiB\n")
+    assert __main__.main(["cache", "--verify"]) == 0
+    assert (cache_dir / whole).exists()
+
+
+def test_verify_says_what_is_not_trusted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XLA_DYNAMO_CACHE_DIR", str(tmp_path))
+    config.config.cache_clear()
+    DiskCache(tmp_path, 10**9).put("f" * 64, b"x")
+    (tmp_path / ("f" * 64)).chmod(0o666)
+    try:
+        assert __main__.main(["cache", "--verify"]) == 1
+    finally:
+        monkeypatch.undo()
+        config.config.cache_clear()
+    assert "XLA_DYNAMO_CACHE_TRUST=folder" in capsys.readouterr().out
+    assert (tmp_path / ("f" * 64)).exists()
 
 
 def test_cache_folder_that_does_not_exist_is_empty(tmp_path, monkeypatch, capsys):

@@ -29,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tried = commands.add_parser("doctor", help="whether this installation works, and what is wrong")
     tried.add_argument("--json", action="store_true", help="for a bug report")
     stored = commands.add_parser("cache", help="the folder of compiled executables and its size")
-    stored.add_argument("--clear", action="store_true", help="delete the executables")
+    what = stored.add_mutually_exclusive_group()
+    what.add_argument("--clear", action="store_true", help="delete the executables")
+    what.add_argument("--verify", action="store_true", help="read all, delete what is damaged")
     options = parser.parse_args(given)
     if options.command == "check":
         return check.main(options.paths, options.json)
@@ -39,8 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show(options.page)
     if options.clear:
         _clear()
+    faults = _verify() if options.verify else 0
     print(_describe_cache())
-    return 0
+    return 1 if faults else 0
 
 
 def _describe_cache() -> str:
@@ -68,6 +71,23 @@ def _clear() -> None:
     if folder is not None:
         for entry in cache.entries(folder):
             entry.unlink(missing_ok=True)
+        cache.sweep(folder)
+
+
+def _verify() -> int:
+    """Print what is wrong with entries, delete those that are damaged; how many there were."""
+    disk = cache.configured()
+    found = [] if disk is None else list(disk.faults())
+    for entry, fault in found:
+        if fault == "damaged":
+            entry.unlink(missing_ok=True)
+            print(f"{entry.name} is damaged: deleted; it is compiled again when it is needed.")
+        else:
+            print(
+                f"{entry.name} is another user's, or others may write to it: it is not run. "
+                "Set XLA_DYNAMO_CACHE_TRUST=folder if you trust all who write there."
+            )
+    return len(found)
 
 
 if __name__ == "__main__":

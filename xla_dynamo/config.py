@@ -30,6 +30,10 @@ class Config:
         ("0" turns it off).
     cache_bytes: bound on that folder's size in bytes; the oldest entries go first.
         XLA_DYNAMO_CACHE_BYTES.
+    cache_trust: whose executables are run: "own", this user's and root's that nobody else may write
+        to, or "folder", all in it, where users share one. XLA_DYNAMO_CACHE_TRUST.
+    compile_notice: seconds after which a compile that is not done is shown on stderr; 0 for never.
+        XLA_DYNAMO_COMPILE_NOTICE.
     max_executables: executables kept per graph before the least recently used is dropped.
         XLA_DYNAMO_MAX_EXECUTABLES.
     recompile_warning: number of executables of one graph at which a warning says what changes.
@@ -58,6 +62,8 @@ class Config:
     dump: Path | None
     cache_dir: Path | None
     cache_bytes: int
+    cache_trust: str
+    compile_notice: int
     max_executables: int
     recompile_warning: int
     strict: bool
@@ -86,6 +92,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         dump=Path(dump) if dump else None,
         cache_dir=None if cache_dir == "0" else Path(cache_dir),
         cache_bytes=_positive(environment, "XLA_DYNAMO_CACHE_BYTES", 2**32),
+        cache_trust=_choice(environment, "XLA_DYNAMO_CACHE_TRUST", "own", "folder"),
+        compile_notice=_natural(environment, "XLA_DYNAMO_COMPILE_NOTICE", 2),
         max_executables=_positive(environment, "XLA_DYNAMO_MAX_EXECUTABLES", 64),
         recompile_warning=_positive(environment, "XLA_DYNAMO_RECOMPILE_WARNING", 8),
         strict=_switch(environment, "XLA_DYNAMO_STRICT", default="0"),
@@ -119,6 +127,10 @@ def _choice(environment: Mapping[str, str], name: str, default: str, *others: st
         legal = " nor ".join(map(repr, (default, *others)))
         raise OptionError(f"{name}={text!r} is neither {legal}.")
     return text
+
+
+def _natural(environment: Mapping[str, str], name: str, default: int) -> int:
+    return 0 if environment.get(name) == "0" else _positive(environment, name, default)
 
 
 def _positive(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +26,7 @@ from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import known, partitioned, precision_notice
+from . import compile_notice, known, partitioned, precision_notice
 from .parts import tell
 from .request import Request
 
@@ -94,7 +94,8 @@ def _lowered_and_compiled(
     inputs = [_signature(node) for node in fx.placeholders(graph)]
     outputs = [_signature(node) for node in fx.results(graph)]
     with _others_meanwhile(request):
-        executable, key, from_disk = _load_or_compile(lowered, request, device, inputs, outputs)
+        made = _load_or_compile(lowered, request, device, (inputs, outputs), graph)
+        executable, key, from_disk = made
     executable.aliases = len(aliases)
     seconds = lowered_at - start, time.perf_counter() - lowered_at
     record = _record(graph, request, seconds, from_disk)
@@ -150,45 +151,60 @@ def _load_or_compile(
     lowered: Lowered,
     request: Request,
     device: pjrt.Where,
-    inputs: pjrt.Signature,
-    outputs: pjrt.Signature,
+    signatures: tuple[pjrt.Signature, pjrt.Signature],
+    graph: Graph,
 ) -> tuple[pjrt.Executable, str | None, bool]:
-    """The executable, its key on disk if it is there, and whether it comes from there."""
+    """The executable, its key on disk if it is there, and whether it comes from there.
+
+    Of several processes that want it at once, one compiles, and the others wait.
+    """
     overrides = request.options.xla_overrides(pjrt.platform(device))
     entry = _entry(lowered, request, device, overrides)
+    of_program = (device, *signatures, overrides, request.name)
+
+    def compiled() -> pjrt.Executable:
+        with compile_notice.shown(request, graph, pjrt.platform(device)):
+            return pjrt.compile(lowered.module, *of_program)
+
     if entry is None:
-        alone = pjrt.compile(lowered.module, device, inputs, outputs, overrides, request.name)
-        return alone, None, False
-    disk, key, data = entry
-    if data is not None:
-        try:
-            found = pjrt.deserialize(data, device, inputs, outputs, overrides, request.name)
+        return compiled(), None, False
+    disk, key = entry
+    if (found := _loaded(disk, key, of_program)) is not None:
+        return found, key, True
+    with disk.turn(key, config().patience) as waited:
+        if waited and (found := _loaded(disk, key, of_program)) is not None:
             return found, key, True
+        executable = compiled()
+        try:
+            disk.put(key, executable.serialize())
         except Exception as error:
-            metrics.compile_log.info("a cached executable does not load, compiling: %s", error)
-    executable = pjrt.compile(lowered.module, device, inputs, outputs, overrides, request.name)
-    try:
-        disk.put(key, executable.serialize())
-    except Exception as error:
-        # Not every platform and program can be serialised; the cache is only ever a saving.
-        metrics.compile_log.info("an executable is not cached on disk: %s", error)
-        return executable, None, False
+            # Not every platform and program can be serialised; the cache is only ever a saving.
+            metrics.compile_log.info("an executable is not cached on disk: %s", error)
+            return executable, None, False
     return executable, key, False
+
+
+def _loaded(disk: cache.DiskCache, key: str, of_program: Sequence[Any]) -> pjrt.Executable | None:
+    data = disk.get(key)
+    try:
+        return None if data is None else pjrt.deserialize(data, *of_program)
+    except Exception as error:
+        metrics.compile_log.info("a cached executable does not load, compiling: %s", error)
+        return None
 
 
 @optional(None)
 def _entry(
     lowered: Lowered, request: Request, device: pjrt.Where, overrides: Mapping[str, Any]
-) -> tuple[cache.DiskCache, str, bytes | None] | None:
-    """The disk cache, the program's key in it, and what is stored there; None without a cache."""
-    folder = config().cache_dir if request.options.disk_cache else None
-    if folder is None:
+) -> tuple[cache.DiskCache, str] | None:
+    """The disk cache, and the program's key in it; None without a cache."""
+    disk = cache.configured() if request.options.disk_cache else None
+    if disk is None:
         return None
-    disk = cache.opened(folder, config().cache_bytes)
     key = cache.key_of(
         [lowered.canonical(), pjrt.describe(device), repr(sorted(overrides.items()))]
     )
-    return disk, key, disk.get(key)
+    return disk, key
 
 
 def _signature(node: Node) -> tuple[tuple[int, ...], np.dtype]:

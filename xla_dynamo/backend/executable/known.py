@@ -134,9 +134,9 @@ def remember(key: str, executable: pjrt.Executable, details: Any) -> None:
 
 
 def _disk() -> cache.DiskCache:
-    folder = config().cache_dir
-    assert folder is not None
-    return cache.opened(folder, config().cache_bytes)
+    found = cache.configured()
+    assert found is not None
+    return found
 
 
 def _text(signature: pjrt.Signature) -> list[Any]:
