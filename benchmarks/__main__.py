@@ -2,7 +2,7 @@
 
 The tables between that page's markers are replaced, the short one of README.md, and docs/speed.md;
 every measurement is appended to benchmarks/*.jsonl. `--only cpu,tpu` measures parts, and writes no
-page.
+page; with `--write` their tables replace those of the page, where the others stay.
 """
 
 from __future__ import annotations
@@ -116,6 +116,23 @@ def replace_section(page: Path, text: str) -> None:
     page.write_text(SECTION.sub(lambda found: found[1] + text + found[2], page.read_text()))
 
 
+def written(page: Path) -> dict[str, str]:
+    """The fields of TEXT as a page has them.
+
+    Raises:
+        ValueError: the words around them are not those of TEXT.
+    """
+    pieces = re.split(r"{(\w+)}", TEXT)
+    pattern = "".join(
+        f"(?P<{piece}>.*?)" if at % 2 else re.escape(piece) for at, piece in enumerate(pieces)
+    )
+    section = SECTION.search(page.read_text())
+    found = section and re.search(f"^<!-- benchmarks -->\n{pattern}<!--", section[0], re.DOTALL)
+    if not found:
+        raise ValueError(f"{page} has other words than `make bench` writes: write it whole.")
+    return found.groupdict()
+
+
 def summary(rows: Sequence[dict[str, Any]], comparisons: Sequence[tpu.Comparison]) -> str:
     """Markdown for the README: a row for each model, a step's time on each engine."""
     engines = [engine for engine in ENGINES if any(row["engine"] == engine for row in rows)]
@@ -193,21 +210,25 @@ def main() -> None:
     cpu.add_arguments(parser)
     parts = cpu.some_of(PARTS)
     parser.add_argument("--only", type=parts, metavar="A,B", help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--write", action="store_true", help="the tables of --only into the page")
     arguments = parser.parse_args()
     if not arguments.only and cpu.is_partial(arguments):
         parser.error("the pages have all models, engines and modes: add --only cpu")
-    found, texts = {}, {}
+    found: dict[str, Any] = {}
+    texts = written(PAGE) if arguments.write else {}
     for part in arguments.only or PARTS:
         found[part] = measure(part, arguments)
         texts |= (new := tables(part, found[part]))
         for field, text in new.items():
             print(f"\n{field}\n\n{text}", flush=True)
-    if arguments.only:
+    if arguments.only and not arguments.write:
         return
     replace_section(PAGE, TEXT.format(**texts))
-    training = [row for row in found["cpu"] if row["mode"] == "training"]
-    replace_section(README, f"\n{summary(training, found['tpu'])}\n\n")
-    operators.measure_all(operators.OUTPUT)
+    if {"cpu", "tpu"} <= found.keys():
+        training = [row for row in found["cpu"] if row["mode"] == "training"]
+        replace_section(README, f"\n{summary(training, found['tpu'])}\n\n")
+    if not arguments.only:
+        operators.measure_all(operators.OUTPUT)
 
 
 if __name__ == "__main__":

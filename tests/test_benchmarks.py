@@ -121,6 +121,18 @@ def test_an_engine_that_hangs_is_a_failure(monkeypatch):
     assert row["error"] == "took longer than 0.01 seconds"
 
 
+def test_tables_that_are_not_measured_stay(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text((ROOT / bench.PAGE).read_text())
+    texts = bench.written(page)
+    assert texts["overhead"].startswith("| call |")
+    bench.replace_section(page, bench.TEXT.format(**{**texts, "tpu": "new"}))
+    assert bench.written(page) == {**texts, "tpu": "new"}
+    page.write_text(page.read_text().replace("What a call costs", "What"))
+    with pytest.raises(ValueError, match="write it whole"):
+        bench.written(page)
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(argparse.ArgumentTypeError, match="no 'c': there are a, b"):
         cpu.some_of(("a", "b"))("a,c")
