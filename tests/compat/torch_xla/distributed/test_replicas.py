@@ -178,6 +178,28 @@ def test_launch_calls_a_thread_for_each_device_of_a_cpu() -> None:
     assert printed.rstrip().endswith("raised")
 
 
+FORKED = """
+import signal
+import torch
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+torch.set_num_threads(2)
+large = torch.ones(1000, 1000)
+large.relu()  # its threads wait for the next kernel
+
+def compute(rank):
+    signal.alarm(20)  # a process that has not these threads waits for them for ever
+    print(f"rank {rank} has {large.relu().sum().item()}", flush=True)
+
+xmp.spawn(compute, nprocs=2, start_method="fork")
+"""
+
+
+def test_forks_of_a_process_whose_kernels_have_threads() -> None:
+    printed = python(FORKED)
+    assert {f"rank {rank} has 1000000.0" for rank in range(2)} <= set(printed.splitlines())
+
+
 def told_to_libtpu(printed: str) -> list[dict[str, str]]:
     """By process."""
     told = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]

@@ -20,7 +20,7 @@ import torch
 import torch.multiprocessing as mp
 from torch.multiprocessing.spawn import start_processes
 
-from xla_dynamo.backend.runtime import tpu_chips
+from xla_dynamo.backend.runtime import openmp, tpu_chips
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.device import replica_process
 from xla_dynamo.compat.device.replica_process import run_replica as run_replica
@@ -143,6 +143,7 @@ def _start(
     if start_method == "fork":  # once for all
         for name in _IMPORTED_BY_EACH:
             importlib.import_module(name)
+        openmp.end_threads()  # a child would wait for them, whom it has not, in its first kernel
     addresses = mp.get_context(start_method).SimpleQueue()
     given = fn, args, addresses, count if of is None else of.processes, of
     context: Any = start_processes(
