@@ -111,6 +111,14 @@ def test_a_slice_of_v3_is_in_a_table() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "devices"), [("v2-8", 2), ("v3-8", 2), ("v4-8", 1), ("v5litepod-4", 1), ("", 1)]
+)
+def test_how_many_devices_a_chip_is_where_sys_does_not_tell(kind: str, devices: int) -> None:
+    environment = {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": kind}
+    assert found(Chips(4), environment).devices == devices
+
+
+@pytest.mark.parametrize(
     ("chips", "environment", "why"),
     [
         (Chips(4, "v4"), {}, "metadata server does not answer.*TPU_WORKER_HOSTNAMES=localhost"),
@@ -123,6 +131,8 @@ def test_a_slice_of_v3_is_in_a_table() -> None:
         (Chips(3, "v5e"), {"TPU_SKIP_MDS_QUERY": "1"}, r"1 host\(s\) with 3 TPU chip"),
         (Chips(4, "tpu7x"), {"TPU_SKIP_MDS_QUERY": "1"}, "TPU7x"),
         (Chips(4, "v4"), {"MEGASCALE_NUM_SLICES": "2"}, "several slices"),
+        (Chips(4, "v4"), {"MEGASCALE_COORDINATOR_ADDRESS": "a:1"}, "several slices"),
+        (Chips(4), {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "tpu7x-8"}, "TPU7x"),
     ],
 )
 def test_what_is_not_known_is_an_error(chips: Chips, environment: dict[str, str], why: str) -> None:

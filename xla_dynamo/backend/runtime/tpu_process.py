@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import socket
 
+from xla_dynamo.errors import NotAvailable
+
 from . import pjrt, tpu_slice
 from .job import Job
 from .tpu_slice import Slice
@@ -24,10 +26,19 @@ def connect(joint: Job, of: Slice | None, local: int) -> None:
     Raises:
         ReplicaError: not all processes come.
         DeviceUnavailable: libtpu cannot take the chip.
+        NotAvailable: it is more, or fewer, devices than chips of its kind.
     """
     if of is not None:
         os.environ.update(tpu_slice.variables(of, local, _addresses(joint, of, local), os.environ))
-    joint.take(pjrt.device("tpu").client)
+    client = pjrt.device("tpu").client
+    found = len(client.local_devices())
+    if of is not None and found != of.devices:
+        raise NotAvailable(
+            f"libtpu gives the process of TPU chip {of.chips[local]} {found} devices, where "
+            f"{of.devices} were expected: this generation of chips is not known here. Use one "
+            "process for each host, in SPMD mode (xr.use_spmd())."
+        )
+    joint.take(client)
 
 
 def _addresses(joint: Job, of: Slice, local: int) -> list[str]:

@@ -13,7 +13,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xla_dynamo.errors import NotAvailable
 
@@ -74,18 +74,35 @@ def find(
     Raises:
         NotAvailable: what is known does not say which hosts there are, or how chips are arranged.
     """
-    if chips.generation == "tpu7x" or int(environment.get("MEGASCALE_NUM_SLICES") or 1) > 1:
-        raise NotAvailable(
-            "a process for each chip of TPU7x, or of several slices: how libtpu is to be told of "
-            "them is not known here. Use one process for each host, in SPMD mode (xr.use_spmd())."
-        )
+    _refuse_what_is_not_known(chips.generation, environment)
     told = _told(environment, ask or _of_metadata)
+    if not chips.generation:  # /sys does not tell it, as in some containers
+        chips = replace(chips, generation=_generation(told.get("ACCELERATOR_TYPE", "")))
+        _refuse_what_is_not_known(chips.generation, environment)
     hosts = tuple([host for host in told.get("HOSTS", "").split(",") if host]) or ("localhost",)
     hosts = ("localhost",) if len(hosts) == 1 else hosts
     visible = _visible(chips, environment)
     bounds = _bounds(told, len(hosts), len(visible), whole=len(visible) == chips.count)
     worker = int(told.get("WORKER_ID") or 0)
     return Slice(hosts, worker, visible, bounds, chips.devices_of_each)
+
+
+def _refuse_what_is_not_known(generation: str, environment: Mapping[str, str]) -> None:
+    slices = environment.get("MEGASCALE_NUM_SLICES") or "1"
+    alone = slices == "1" and not environment.get("MEGASCALE_COORDINATOR_ADDRESS")
+    if generation == "tpu7x" or not alone:
+        raise NotAvailable(
+            "a process for each chip of TPU7x, or of several slices: how libtpu is to be told of "
+            "them is not known here. Use one process for each host, in SPMD mode (xr.use_spmd())."
+        )
+
+
+def _generation(kind: str) -> str:
+    """That of an accelerator such as "v3-8", as far as it matters how many devices a chip is."""
+    name = kind.lower().partition("-")[0].removeprefix("tpu")
+    if name.lstrip("v").startswith("7"):
+        return "tpu7x"
+    return "v3" if name in ("v2", "v3") else name
 
 
 def variables(
