@@ -1,11 +1,14 @@
 """Training steps and all-reduces over several devices, here and by JAX's shard_map.
 
-    python -m benchmarks.replicas
+    python -m benchmarks.replicas                 # five minutes, on a quiet machine
+    python -m benchmarks.replicas --counts 2,4    # fewer
 
 Each row is a process (or several) of its own: an MLP (512 to 1,024 to 512, float32, 64 rows a
-replica, SGD with momentum), and an all-reduce of 16 MiB. All on this machine's CPU, whose cores all
-replicas share: what is compared is what an engine adds. Times are the least of rounds of ten steps.
-"spmd" is one program over all devices, which splits the batch.
+replica, SGD with momentum), and an all-reduce of 16 MiB, as time, and as a replica's bytes by time.
+All on this machine's CPU, whose cores all replicas share: what is compared is what an engine adds.
+Times are the least of rounds of six steps, those of JAX of two processes, before and after the
+others. "spmd" is one program over all devices, which splits the batch, and all-reduces shards;
+"both" are processes of two threads each.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 WIDTH, HIDDEN, ROWS, FLOATS = 512, 1024, 64, 4 << 20
-ENGINES = ("jax", "spmd", "threads", "processes")
-_ROUND, _ROUNDS = 10, 8
+ENGINES = ("spmd", "threads", "processes", "both")
+_ROUND, _ROUNDS = 6, 5
 
 
 def least(step: Callable[[], Any], wait: Callable[[], Any]) -> float:
@@ -138,11 +141,16 @@ def of_spmd(count: int) -> dict[str, float]:
         return xs.mark_sharding(x.to("xla"), mesh, ("data", None)).global_tensor
 
     step_ms = least(step_of(ROWS * count, place), xm.wait_device_ops)
-    values = place(torch.ones(count, FLOATS))
+    values, rows = place(torch.ones(count, FLOATS)), ("data", None)
     last: list[Any] = [None]
 
+    def summed() -> Any:  # the program gives what is kept of it
+        own = xs.enable_manual_sharding(values, rows, mesh=mesh)
+        total: Any = xm.all_reduce("sum", own.global_tensor)
+        return xs.disable_manual_sharding(total, rows, values.shape, mesh=mesh).global_tensor
+
     def reduce() -> None:
-        last[0] = xs.mark_sharding(values.sum(0), mesh, (None,)).global_tensor
+        last[0] = summed()
         xm.mark_step()
 
     return {"step": step_ms, "all_reduce": least(reduce, xm.wait_device_ops)}
@@ -186,15 +194,18 @@ def of_threads(count: int) -> dict[str, float]:
     return dp.DataParallel(torch.nn.Linear(1, 1))(loop, [torch.ones(1)] * count)[0]
 
 
-def of_processes(count: int) -> None:
-    """xmp.spawn: rank 0 prints."""
+def of_processes(count: int, each: int = 1) -> None:
+    """xmp.spawn, with as many threads for `each` process: rank 0 prints."""
+    if each > 1:
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={each}"
     import xla_dynamo.compat  # noqa: F401  # isort: skip
     import torch_xla.distributed.xla_multiprocessing as xmp
 
     if count == 1:
         replica(0)
     else:
-        xmp.spawn(replica, nprocs=count, start_method="fork")
+        xmp.spawn(replica, nprocs=count // each, start_method="fork")
 
 
 def run(engine: str, count: int) -> dict[str, float]:
@@ -204,29 +215,49 @@ def run(engine: str, count: int) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def row(count: int, engine: str, found: dict[str, float], base: dict[str, float]) -> str:
+    """A line of the table."""
+    step, base_step = found["step"], base["step"]
+    reduce, base_reduce = found["all_reduce"], base["all_reduce"]
+    rate = FLOATS * 4 / reduce / 1e6
+    cells = [
+        *(str(count), engine, f"{step:.2f}", f"{step / base_step:.2f}"),
+        *(f"{reduce:.2f}", f"{rate:.2f}", f"{reduce / base_reduce:.2f}"),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def rows(counts: Sequence[int]) -> Iterator[str]:
+    """The table, line by line."""
+    yield "| replicas | engine | step ms | / JAX | all-reduce ms | GB/s | / JAX |"
+    yield "|--:|---|--:|--:|--:|--:|--:|"
+    for count in counts:
+        engines = [name for name in ENGINES if name != "both" or count > 2]
+        first, found = run("jax", count), [run(engine, count) for engine in engines]
+        last = run("jax", count)
+        base = {what: min(first[what], last[what]) for what in first}
+        yield row(count, "jax", base, base)
+        for engine, each in zip(engines, found, strict=True):
+            yield row(count, engine, each, base)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", nargs=2, metavar=("NAME", "REPLICAS"))
+    parser.add_argument("--counts", default="1,2,4,8")
     arguments = parser.parse_args()
     if arguments.engine:
         name, count = arguments.engine[0], int(arguments.engine[1])
-        if name == "processes":
-            of_processes(count)
+        if name in ("processes", "both"):
+            of_processes(count, 2 if name == "both" else 1)
         else:
             engines = {"jax": of_jax, "spmd": of_spmd, "threads": of_threads}
             print(json.dumps(engines[name](count)))
         return
-    print("| replicas | engine | step ms | / JAX | all-reduce of 16 MiB, ms | / JAX |")
-    print("|--:|---|--:|--:|--:|--:|")
-    for count in (1, 2, 4):
-        base = run("jax", count)
-        for engine in ENGINES:
-            found = base if engine == "jax" else run(engine, count)
-            cells = [
-                f"{found[what]:.2f} | {found[what] / base[what]:.2f}"
-                for what in ("step", "all_reduce")
-            ]
-            print(f"| {count} | {engine} | {' | '.join(cells)} |", flush=True)
+    start = time.monotonic()
+    for line in rows(tuple(map(int, arguments.counts.split(",")))):
+        print(line, flush=True)
+    print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import cpu, cpu_losses, jax_models, operator_page, start, torch_models
+from benchmarks import cpu, cpu_losses, jax_models, operator_page, replicas, start, torch_models
 from benchmarks.cpu_problems import PROBLEMS
 from benchmarks.torch_dlrm import dlrm
 from benchmarks.torch_images import convnext, unet
@@ -238,3 +238,20 @@ def test_a_fresh_process_is_measured():
     seconds, peak = start.process(sys.executable, "import json", "0")
     assert 0 < seconds < 5
     assert 5 < peak < 100
+
+
+def test_replicas_beside_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table for each number of replicas; JAX's times are the least of before and after."""
+    ran: list[tuple[str, int]] = []
+
+    def run(engine: str, count: int) -> dict[str, float]:
+        ran.append((engine, count))
+        jax_times = [each for each, _ in ran].count("jax") % 2 or 3
+        return {"step": 2.0, "all_reduce": float(jax_times) if engine == "jax" else 4.0}
+
+    monkeypatch.setattr(replicas, "run", run)
+    lines = list(replicas.rows([2, 4]))
+    assert [engine for engine, count in ran if count == 4] == ["jax", *replicas.ENGINES, "jax"]
+    assert ("both", 2) not in ran
+    assert "| 2 | jax | 2.00 | 1.00 | 1.00 | 16.78 | 1.00 |" in lines
+    assert "| 4 | both | 2.00 | 1.00 | 4.00 | 4.19 | 4.00 |" in lines
