@@ -14,6 +14,7 @@ from xla_dynamo.compat.values.values import Array
 if TYPE_CHECKING:
     from xla_dynamo.backend.executable import padded_arrays
 
+Zeros = tuple[int, tuple[int, ...], Any]  # the position of an argument, its shape and dtype
 Run = Callable[[list[Array]], Sequence[Array]]
 
 
@@ -42,6 +43,7 @@ class Program:
     watch: which of the results tells that it has ended: a small one.
     cuts: by position, how the results that have padding are made without it.
     constants: more numbers, after those of the trace.
+    fresh: arguments of zeros, between the others: see fresh_state.
     """
 
     run: weakref.ref[Run]
@@ -52,16 +54,20 @@ class Program:
     watch: int = 0
     cuts: Mapping[int, padded_arrays.Cut] | None = None
     constants: tuple[int, ...] = ()
+    fresh: tuple[Zeros, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """All but the executable."""
         scalars = [(np.dtype(dtype).name, numbers) for dtype, numbers in self.scalars]
         names = ("inputs", "seeds", "results", "watch")
-        return {"scalars": scalars, **{name: getattr(self, name) for name in names}}
+        fresh = [(place, shape, np.dtype(dtype).name) for place, shape, dtype in self.fresh]
+        return {"scalars": scalars, "fresh": fresh, **{name: getattr(self, name) for name in names}}
 
     @classmethod
     def from_json(cls, run: Run, told: dict[str, Any]) -> Program:
         """The inverse of `as_json`."""
         scalars = [(np.dtype(name).type, tuple(numbers)) for name, numbers in told["scalars"]]
         inputs, seeds, results = (tuple(told[name]) for name in ("inputs", "seeds", "results"))
-        return cls(weakref.ref(run), inputs, tuple(scalars), seeds, results, told["watch"])
+        fresh = tuple((at, tuple(shape), np.dtype(name)) for at, shape, name in told["fresh"])
+        taken = weakref.ref(run), inputs, tuple(scalars), seeds
+        return cls(*taken, results, told["watch"], fresh=fresh)

@@ -26,17 +26,23 @@ from xla_dynamo.compat.values.trie import State
 from xla_dynamo.lazily import lazily
 
 from . import known_programs, spmd
-from .program import Launch, Program, Run
+from .program import Launch, Program, Run, Zeros
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.executable import device_launch, joint, known
     from xla_dynamo.backend.runtime import pjrt
-    from xla_dynamo.compat.execution import recompile_reason, size_templates, trace_to_fx
+    from xla_dynamo.compat.execution import (
+        fresh_state,
+        recompile_reason,
+        size_templates,
+        trace_to_fx,
+    )
 else:
     device_launch = lazily("xla_dynamo.backend.executable.device_launch", globals())
     joint = lazily("xla_dynamo.backend.executable.joint", globals())
     known = lazily("xla_dynamo.backend.executable.known", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    fresh_state = lazily(f"{__package__}.fresh_state", globals())
     recompile_reason = lazily(f"{__package__}.recompile_reason", globals())
     size_templates = lazily(f"{__package__}.size_templates", globals())
     trace_to_fx = lazily(f"{__package__}.trace_to_fx", globals())
@@ -101,13 +107,17 @@ def _compiled(
     where: Any = device if isinstance(device, tuple) else trace.device
     if device is spmd.where():
         where = device = spmd.of_program(trace, inputs, len(vectors), len(seeds), live)
+    error_origin.number(builder.graph.nodes)
+    fresh: tuple[Zeros, ...] = ()
+    if not (isinstance(device, tuple) or device is spmd.where() or trace.state.collective):
+        fresh = fresh_state.lift(builder.graph, donated)
+        donated = _with_fresh(donated, fresh)
     key = (where, dtype, donated, options, structure(builder.graph))
     run, compiled = _runs.get(key), None
     if run is not None:
         _runs.move_to_end(key)
         metrics.count("CachedCompile")
     else:
-        error_origin.number(builder.graph.nodes)
         request = recompile_reason.request(trace, (live, dead), why)
         with metrics.timed(metrics.of_trace("CompileTime")), functionalization.outermost():
             compile = functools.partial(
@@ -121,10 +131,19 @@ def _compiled(
             compiled = spmd.together(key, device, compile)
         run = _runs[key] = _boxed(compiled)
     watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
-    program = Program(weakref.ref(run), inputs, vectors, seeds, tuple(live), watch)
+    taken = weakref.ref(run), inputs, vectors, seeds
+    program = Program(*taken, tuple(live), watch, fresh=fresh)
     if compiled is not None:
         _tell(trace, program, compiled)
     return program, run
+
+
+def _with_fresh(donated: frozenset[int], fresh: Sequence[Zeros]) -> frozenset[int]:
+    """The donated arguments, when those of zeros are between the others, and are donated, too."""
+    moved = sorted(donated)
+    for place, _, _ in fresh:
+        moved = [position + (position >= place) for position in moved]
+    return frozenset(moved).union(place for place, _, _ in fresh)
 
 
 def _of_template(

@@ -174,6 +174,8 @@ def arguments(trace: Trace, program: Program) -> list[Array]:
     if program.seeds:
         seeds = np.array([trace.seeds[i] for i in program.seeds], np.uint64)
         arrays.append(transfers.put(seeds.view(np.uint32).reshape(-1, 2), device))
+    for position, shape, dtype in program.fresh:
+        arrays.insert(position, transfers.put(np.zeros(shape, dtype), device))
     return arrays
 
 

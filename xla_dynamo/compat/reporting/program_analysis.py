@@ -67,7 +67,7 @@ def _block(title: str, lines: Sequence[str]) -> str:
 
 
 def _trace_lines(trace: Any, program: Any) -> list[str]:
-    inputs = len(program.inputs) + len(program.scalars) + bool(program.seeds)
+    inputs = len(program.inputs) + len(program.scalars) + bool(program.seeds) + len(program.fresh)
     whole = graph_hash(trace.state, program.results, trace)
     return _graph_lines(whole, inputs, len(program.results))
 
