@@ -26,6 +26,7 @@ from .functional_collectives import FUNCTIONAL_COLLECTIVES
 from .gpu_ops import GPU_DECOMPOSITIONS
 from .matmul_backward import PRODUCT_DECOMPOSITIONS
 from .mended import MENDED
+from .transformer_layers import TRANSFORMER_DECOMPOSITIONS
 
 # The decomposition returns the attention matrix where its own backward expects the logsumexp.
 _WRONG = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
@@ -65,6 +66,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **BLANK_DECOMPOSITIONS,
         **FUNCTIONAL_COLLECTIVES,
         **GPU_DECOMPOSITIONS,
+        **TRANSFORMER_DECOMPOSITIONS,
     }
 
 
