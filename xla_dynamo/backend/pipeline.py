@@ -36,6 +36,7 @@ from .passes.joint.merge_equal import merge_equal
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
 from .passes.joint.symbolic_indices import keep_symbolic_indices
 from .passes.lowering.casts_beside_views import view_narrow_tensors
+from .passes.lowering.casts_of_matrices import cast_as_matrices
 from .passes.lowering.contract_rows import contract_rows
 from .passes.lowering.order_collectives import order_collectives
 from .passes.lowering.reverse_cumsum import join_reverse_cumsum
@@ -91,6 +92,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         keep_nan_of_zero_over_zero,
         keep_exact_division,
         view_narrow_tensors,  # not on the CPU
+        cast_as_matrices,  # on a TPU only
         unflatten_matmul,
         contract_rows,  # not on the CPU
         materialize_inplace_sources,  # the cure of a miscompile: always on
