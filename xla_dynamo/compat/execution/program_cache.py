@@ -109,7 +109,7 @@ def _compiled(
         where = device = spmd.of_program(trace, inputs, len(vectors), len(seeds), live)
     error_origin.number(builder.graph.nodes)
     fresh: tuple[Zeros, ...] = ()
-    if not (isinstance(device, tuple) or device is spmd.where() or trace.state.collective):
+    if spmd.where() is None:  # there the state is split as its parameters are
         fresh = fresh_state.lift(builder.graph, donated)
         donated = _with_fresh(donated, fresh)
     key = (where, dtype, donated, options, structure(builder.graph))

@@ -151,7 +151,7 @@ def test_an_error_in_one_of_two_threads_ends_both() -> None:
 def test_two_replicas_train_as_one_on_twice_the_batch() -> None:
     printed = python(
         """
-        import copy, torch, torch_xla.core.xla_model as xm
+        import copy, torch, torch_xla.core.xla_model as xm, xla_dynamo
         import torch_xla.distributed.data_parallel as dp
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 1)
@@ -167,6 +167,7 @@ def test_two_replicas_train_as_one_on_twice_the_batch() -> None:
         parallel = dp.DataParallel(model)
         for _ in range(2):
             parallel(loop, data)
+        assert len(xla_dynamo.compiles()) == 1  # the step that makes Adam's state, and all others
         optimizer = torch.optim.Adam(expected.parameters(), lr=0.1)
         for _ in range(2):
             for i in range(0, 6, 2):
