@@ -84,3 +84,24 @@ def test_what_is_refused() -> None:
         graph = traced(lambda x, function=function: (function(x),), x).graph
         with pytest.raises(UnsupportedOp, match=why):
             manual_values.grids(graph, Partitions(DEVICES, tuple(whole(x))))
+
+
+def test_shards_leave_by_another_mesh() -> None:
+    """One that the axes of the first can express; XLA would end the process."""
+    x = torch.randn(8, 4)
+    line = Grid((4,), ("all",), (0, 1, 2, 3))
+    rows = Sharding(line, ((0,), ())).attribute()
+    columns = Sharding(GRID, ((), (0,))).attribute()
+
+    def function(x: Tensor) -> Any:
+        return LEAVE(ENTER(x, ROWS, [2, 4]) * 2, rows, [8, 4]), LEAVE(
+            ENTER(x, columns, [8, 2]) * 2, shardings.replicated(line, 2).attribute(), [8, 2]
+        )
+
+    doubled, first = compiled(function, [x], whole(x))(transfers.upload(x, Partitions(DEVICES)))
+    torch.testing.assert_close(transfers.download(doubled, (8, 4)), x * 2)
+    assert tuple(first.shape) == (8, 2)
+    turned = Grid((4,), ("all",), (1, 0, 2, 3))
+    other = Sharding(turned, ((0,), ())).attribute()
+    with pytest.raises(UnsupportedOp, match="is not that of the shards"):
+        compiled(lambda x: (LEAVE(ENTER(x, ROWS, [2, 4]), other, [8, 4]),), [x], whole(x))

@@ -8,6 +8,7 @@ on shards: where shards are used later, they leave, and enter again (lowering/ma
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -28,6 +29,8 @@ aten = torch.ops.aten
 def grids(graph: Graph, on: Partitions) -> Grids:
     """The values of which each device has its own, with the grid of the devices.
 
+    Where they leave is said by that grid, whatever the mesh was called (`graph` is edited).
+
     Raises:
         UnsupportedOp: an op is not for such values, or only for such, or mixes grids.
     """
@@ -42,9 +45,26 @@ def grids(graph: Graph, on: Partitions) -> Grids:
         _check(node, own)
         if node.target is ENTER:
             found[node] = shardings.parse(node.args[1]).grid
-        elif own and node.target is not LEAVE:
+        elif node.target is LEAVE:
+            _on_grid(node, own.pop())
+        elif own:
             found[node] = own.pop()
     return found
+
+
+def _on_grid(leaving: Node, grid: Grid) -> None:
+    """Say by the axes of `grid` how a tensor is split whose shards leave; XLA takes no others."""
+    args: Any = leaving.args
+    shard, attribute, shape = args
+    sharding = shardings.parse(attribute)
+    if sharding.grid != grid:
+        same = shardings.of_tiles(sharding.tiles, [grid])
+        if same.grid != grid:
+            raise UnsupportedOp(
+                f"{leaving.target} at {location_of(leaving)}: the mesh {sharding.grid.attribute()} "
+                f"is not that of the shards, {grid.attribute()}."
+            )
+        leaving.args = shard, same.attribute(), shape
 
 
 def _check(node: Node, own: Collection[Grid]) -> None:

@@ -87,10 +87,10 @@ def of_program(
 
 def together(key: Hashable, on: Any, compile: Callable[[], Any]) -> Any:
     """What `compile` gives for a program that is looked up by `key`: see joint.together."""
-    if _on is None or not isinstance(on, partitions.Partitions):
-        return compile()
     if auto_sharding.is_on():
         metrics.count("CompileWithAutoSharding")
+    if _on is None or not isinstance(on, partitions.Partitions):
+        return compile()
     text = repr((key[1:], partitioned.attributes(on)))  # type: ignore[index]
 
     def run() -> Callable[..., Any]:

@@ -98,6 +98,9 @@ def crosses() -> None:
     check(leave(shard, (10, 4), 0, None), (x + 1) * 4)
     most = torch.stack([rows.max() for rows in (x + 1).split(3)])
     check(leave(number.reshape(1), (4,), 0), most)
+    marked = xs._mark_manual_sharding(x.to("xla") + 1)
+    assert marked.sharding_type == xs.ShardingType.MANUAL
+    check(leave(marked.global_tensor, (10, 4), None, None), x + 1)
 
 
 def refuses() -> None:
