@@ -69,7 +69,7 @@ _WORDS = {
         r"'\{replicated\}' != ''",
         "test_propagate_replicated",
         r"\{manual\}",
-        "manual_sharding",
+        *("manual_sharding", "shard_to_full_shape"),
     ],
     "eager's error": [
         *(
