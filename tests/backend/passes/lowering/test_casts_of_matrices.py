@@ -27,10 +27,16 @@ def cast_elsewhere(x: Tensor, weight: Tensor) -> Tensor:
     return F.conv2d(x.bfloat16(), (weight * 2).bfloat16())
 
 
+def topped(x: Tensor, weight: Tensor) -> Tensor:
+    """The weight is read by an op of several results, too."""
+    return F.conv2d(x.bfloat16(), weight.bfloat16()) + weight.max(1, keepdim=True)[0].mean()
+
+
 @pytest.mark.parametrize(
     ("function", "size", "platform", "changes"),
     [
         (mixed, 1, "tpu", True),
+        (topped, 1, "tpu", True),
         (mixed, 1, "cpu", False),
         (mixed, 1, "gpu", False),
         (mixed, 3, "tpu", False),

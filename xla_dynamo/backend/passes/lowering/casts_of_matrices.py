@@ -48,6 +48,8 @@ def _is_matrix(value: object) -> bool:
 
 
 def _narrows(node: Node, weight: Node) -> bool:
+    if node.target is not aten._to_copy.default:  # others may have several results
+        return False
     before, after = weight.meta["val"].dtype, node.meta["val"].dtype
-    is_cast = node.target is aten._to_copy.default and before.is_floating_point
-    return is_cast and after.is_floating_point and after.itemsize < before.itemsize
+    is_of_floats = before.is_floating_point and after.is_floating_point
+    return is_of_floats and after.itemsize < before.itemsize
