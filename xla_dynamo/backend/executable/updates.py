@@ -62,7 +62,7 @@ def taken_over(
     aliases: dict[int, int] = {}
     rest: list[int] = []
     for index, result in enumerate(results):
-        origin = _origin(result)
+        origin = origin_of(result)
         if origin in free:
             free.discard(origin)
             aliases[position[origin]] = index
@@ -80,10 +80,13 @@ def taken_over(
     return aliases
 
 
-def _origin(node: Node) -> Node:
-    """The argument that `node` updates: the first operand of its own type, and so on."""
+def origin_of(node: Node, made_by: Any = None) -> Node:
+    """What `node` is a new value of: the first operand of its own type, and so on to an argument.
+
+    made_by: an op whose results are origins, too.
+    """
     kind = _type(node)
-    while node.op != "placeholder":
+    while node.op != "placeholder" and (made_by is None or node.target is not made_by):
         operands = [n for n in node.all_input_nodes if _type(n) == kind]
         if not operands:
             break

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo.backend.executable import updates
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering import dtypes
 
 from .program import Zeros
 
-aten = torch.ops.aten
+_ZEROS = torch.ops.aten.zeros_like.default
 _Place = tuple[int, int]  # the number of a node, and of its operand
 
 
@@ -28,13 +29,9 @@ def lift(graph: Graph, donated: Collection[int]) -> tuple[Zeros, ...]:
     """
     given = fx.placeholders(graph)
     results = fx.results(graph)
-    updated = {_updated(result) for result in results if isinstance(result, Node)}
+    updated = {updates.origin_of(result, _ZEROS) for result in results}
     parameters = updated.intersection(given[i] for i in donated)
-    zeros = [
-        node
-        for node in updated
-        if node.target is aten.zeros_like.default and node.args[0] in parameters
-    ]
+    zeros = [node for node in updated if node.target is _ZEROS and node.args[0] in parameters]
     if not zeros or not set(zeros).isdisjoint(results):
         return ()
     first = _first_uses(graph)
@@ -55,27 +52,11 @@ def lift(graph: Graph, donated: Collection[int]) -> tuple[Zeros, ...]:
     )
 
 
-def _updated(result: Node) -> Node:
-    """The argument or the zeros of which `result` is a new value: the first operand of its type."""
-    kind, node = _type(result), result
-    while node.op != "placeholder" and node.target is not aten.zeros_like.default:
-        operands = [operand for operand in node.all_input_nodes if _type(operand) == kind]
-        if not operands:
-            break
-        node = operands[0]
-    return node
-
-
-def _type(node: Node) -> Any:
-    value = node.meta.get("val")
-    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None
-
-
 def _first_uses(graph: Graph) -> dict[Node, _Place]:
     """Where each node is used first: the order in which a trace numbers its inputs."""
     found: dict[Node, _Place] = {}
     for number, node in enumerate(graph.nodes):
-        if node.target is not aten.zeros_like.default:
+        if node.target is not _ZEROS:
             for place, operand in enumerate(node.all_input_nodes):
                 found.setdefault(operand, (number, place))
     return found
