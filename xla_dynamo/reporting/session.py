@@ -107,14 +107,16 @@ class Report:
             return
         self._is_open = False
         atexit.unregister(self._at_exit)
-        if _current is self:
-            _current = None
-            observers.observe(None)
-            self._gathered.end()
-        if not _process() or _is_replica() or self._gathered.programs:
-            if not self._ends:  # else JAX may have closed the device
-                self._gathered.look()
-            self.write()
+        try:
+            if not _process() or _is_replica() or self._gathered.programs:
+                if not self._ends:  # else JAX may have closed the device
+                    self._gathered.look()
+                self.write()  # while it hears of runs, for this settles which have ended
+        finally:
+            if _current is self:
+                _current = None
+                observers.observe(None)
+                self._gathered.end()
 
     def _at_exit(self) -> None:
         was_open, self._ends = self._is_open, True

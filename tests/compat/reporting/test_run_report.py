@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch_xla.core.xla_model as xm
 
 import xla_dynamo
 from xla_dynamo.backend import observers
 from xla_dynamo.compat.execution import compiled_graphs, program_cache, sync
-from xla_dynamo.compat.recording import pending
+from xla_dynamo.compat.recording import execution_time, metrics, pending
 from xla_dynamo.reporting import page
 
 XLA = torch.device("xla:0")
@@ -43,6 +44,18 @@ def test_a_program_from_the_disk_has_its_graph_and_line(tmp_path: Path) -> None:
     assert {op.location for op in ops} == {location}
     assert run.steps == 3
     assert {c.what: c.count for c in run.copies}["of these: values read by .item()"] >= 4
+
+
+def test_runs_that_end_with_the_report_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_watches", {})
+    monkeypatch.setattr(execution_time.Watch, "_start", lambda self: None)  # a thread that is late
+    x = torch.ones(6, 11).to(XLA)
+    with xla_dynamo.report(tmp_path / "run.html"):
+        step(x).item()
+    (program,) = page.read(tmp_path / "run.html").programs
+    assert (program.runs, program.timed) == (1, "completion")
 
 
 def test_a_graph_of_torch_compile_on_the_device_is_timed_until_it_is_done(tmp_path: Path) -> None:
