@@ -1,19 +1,20 @@
 """Training steps and all-reduces over several devices, here and by JAX's shard_map.
 
     python -m benchmarks.replicas                 # five minutes, on a quiet machine
-    python -m benchmarks.replicas --counts 2,4    # fewer
+    python -m benchmarks.replicas --counts 2,4 --engines processes    # fewer
 
 Each row is a process (or several) of its own: an MLP (512 to 1,024 to 512, float32, 64 rows a
 replica, SGD with momentum), and an all-reduce of 16 MiB, as time, and as a replica's bytes by time.
 All on this machine's CPU, whose cores all replicas share: what is compared is what an engine adds.
-Times are the least of rounds of six steps, those of JAX of two processes, before and after the
-others. "spmd" is one program over all devices, which splits the batch, and all-reduces shards;
-"both" are processes of two threads each.
+Times are the least of rounds of six steps. An engine is measured between two runs of JAX with as
+many devices in as many processes, of which the faster one counts. "spmd" is one program over all
+devices, which splits the batch, and all-reduces shards; "both" are processes of two threads each.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -22,8 +23,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from . import jax_replicas
+
 WIDTH, HIDDEN, ROWS, FLOATS = 512, 1024, 64, 4 << 20
-ENGINES = ("spmd", "threads", "processes", "both")
+SIZES = WIDTH, HIDDEN, ROWS, FLOATS
+# What of JAX each engine is compared with: the same devices in as many processes.
+BESIDE = {
+    "spmd": "jax",
+    "threads": "jax",
+    "processes": "jax processes",
+    "both": "jax both",
+}
+EACH = {"both": 2, "jax both": 2}  # devices of a process, where that is not one
 _ROUND, _ROUNDS = 6, 5
 
 
@@ -37,70 +48,6 @@ def least(step: Callable[[], Any], wait: Callable[[], Any]) -> float:
         wait()
         times.append((time.perf_counter() - start) / _ROUND * 1e3)
     return min(times[1:])
-
-
-def of_jax(count: int) -> dict[str, float]:
-    """One jitted step over a mesh of devices, gradients by psum."""
-    os.environ["PJRT_NPROC"] = str(4 * count)
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", count)
-    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("r",))
-    each, all_ = jax.sharding.PartitionSpec("r"), jax.sharding.PartitionSpec()
-
-    def loss(weights: Any, x: Any) -> Any:
-        return jnp.square(jnp.tanh(x @ weights[0]) @ weights[1] - x).mean()
-
-    def step(weights: Any, momenta: Any, x: Any) -> Any:
-        value, gradients = jax.value_and_grad(loss)(weights, x)
-        gradients = jax.lax.pmean(gradients, "r")
-        momenta = [0.9 * m + g for m, g in zip(momenta, gradients, strict=True)]
-        return [w - 0.01 * m for w, m in zip(weights, momenta, strict=True)], momenta, value[None]
-
-    sharded = jax.jit(
-        jax.shard_map(
-            step,
-            mesh=mesh,
-            in_specs=(all_, all_, each),
-            out_specs=(all_, all_, each),
-            check_vma=False,
-        ),
-        donate_argnums=(0, 1),
-    )
-    rng = np.random.default_rng(0)
-    shapes = [(WIDTH, HIDDEN), (HIDDEN, WIDTH)]
-    weights = [jnp.asarray(rng.standard_normal(s, np.float32) / 30) for s in shapes]
-    state: list[Any] = [weights, [jnp.zeros(s, np.float32) for s in shapes], None]
-    x = jax.device_put(
-        rng.standard_normal((ROWS * count, WIDTH), np.float32),
-        jax.sharding.NamedSharding(mesh, each),
-    )
-
-    def once() -> None:
-        state[0], state[1], state[2] = sharded(state[0], state[1], x)
-
-    step_ms = least(once, lambda: jax.block_until_ready(state))
-    summed = jax.jit(
-        jax.shard_map(
-            lambda v: jax.lax.psum(v, "r"),
-            mesh=mesh,
-            in_specs=each,
-            out_specs=each,
-            check_vma=False,
-        )
-    )
-    values = jax.device_put(
-        np.ones((count, FLOATS), np.float32), jax.sharding.NamedSharding(mesh, each)
-    )
-    last: list[Any] = [None]
-
-    def reduce() -> None:
-        last[0] = summed(values)
-
-    return {"step": step_ms, "all_reduce": least(reduce, lambda: jax.block_until_ready(last))}
 
 
 def step_of(rows: int, place: Callable[[Any], Any]) -> Callable[[], None]:
@@ -210,52 +157,76 @@ def of_processes(count: int, each: int = 1) -> None:
 
 def run(engine: str, count: int) -> dict[str, float]:
     """Measure in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.replicas", "--engine", engine, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    command = ["-m", "benchmarks.replicas", "--engine", engine, str(count)]
+    if engine in BESIDE.values() and engine != "jax" and count > 1:
+        told = jax_replicas.start_all(command, count // EACH.get(engine, 1))
+    else:
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, check=True
+        )
+        told = done.stdout
+    return json.loads(told.splitlines()[-1])
 
 
-def row(count: int, engine: str, found: dict[str, float], base: dict[str, float]) -> str:
-    """A line of the table."""
-    step, base_step = found["step"], base["step"]
-    reduce, base_reduce = found["all_reduce"], base["all_reduce"]
-    rate = FLOATS * 4 / reduce / 1e6
+def row(count: int, engine: str, found: dict[str, float], base: dict[str, float] | None) -> str:
+    """A line of the table; of JAX itself without `base`."""
+    step, reduce = found["step"], found["all_reduce"]
+    ratios = {what: f"{found[what] / base[what]:.2f}" if base else "" for what in found}
     cells = [
-        *(str(count), engine, f"{step:.2f}", f"{step / base_step:.2f}"),
-        *(f"{reduce:.2f}", f"{rate:.2f}", f"{reduce / base_reduce:.2f}"),
+        *(str(count), engine, f"{step:.2f}", ratios["step"]),
+        *(f"{reduce:.2f}", f"{FLOATS * 4 / reduce / 1e6:.2f}", ratios["all_reduce"]),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def rows(counts: Sequence[int]) -> Iterator[str]:
+def rows(counts: Sequence[int], engines: Sequence[str]) -> Iterator[str]:
     """The table, line by line."""
     yield "| replicas | engine | step ms | / JAX | all-reduce ms | GB/s | / JAX |"
     yield "|--:|---|--:|--:|--:|--:|--:|"
     for count in counts:
-        engines = [name for name in ENGINES if name != "both" or count > 2]
-        first, found = run("jax", count), [run(engine, count) for engine in engines]
-        last = run("jax", count)
-        base = {what: min(first[what], last[what]) for what in first}
-        yield row(count, "jax", base, base)
-        for engine, each in zip(engines, found, strict=True):
-            yield row(count, engine, each, base)
+        for base, ours in itertools.groupby(engines, lambda engine: BESIDE[engine]):
+            if count < 2 * EACH.get(base, 1) and base != "jax":
+                continue
+            before, found = run(base, count), [(engine, run(engine, count)) for engine in ours]
+            after = run(base, count)
+            least_of = {what: min(before[what], after[what]) for what in before}
+            yield row(count, base, least_of, None)
+            for engine, each in found:
+                yield row(count, engine, each, least_of)
+
+
+def measure(engine: str, count: int, *place: str) -> None:
+    """Measure in this process, and print what was found.
+
+    place: of a process of several of JAX: its rank, how many there are, and where they meet.
+    """
+    if engine in ("processes", "both"):
+        of_processes(count, EACH.get(engine, 1))
+        return
+    if place:
+        rank, processes, address = int(place[0]), int(place[1]), place[2]
+        found = jax_replicas.in_process(rank, processes, address, count, SIZES, least)
+    elif engine.startswith("jax"):
+        found = jax_replicas.in_one_process(count, SIZES, least)
+    else:
+        found = {"spmd": of_spmd, "threads": of_threads}[engine](count)
+    print(json.dumps(found))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", nargs=2, metavar=("NAME", "REPLICAS"))
+    parser.add_argument("--engine", nargs="+", help="measure in this process: NAME REPLICAS")
     parser.add_argument("--counts", default="1,2,4,8")
+    parser.add_argument("--engines", default=",".join(BESIDE))
     arguments = parser.parse_args()
     if arguments.engine:
-        name, count = arguments.engine[0], int(arguments.engine[1])
-        if name in ("processes", "both"):
-            of_processes(count, 2 if name == "both" else 1)
-        else:
-            engines = {"jax": of_jax, "spmd": of_spmd, "threads": of_threads}
-            print(json.dumps(engines[name](count)))
+        name, count, *place = arguments.engine
+        measure(name, int(count), *place)
         return
     start = time.monotonic()
-    for line in rows(tuple(map(int, arguments.counts.split(",")))):
+    for line in rows(
+        [int(count) for count in arguments.counts.split(",")], arguments.engines.split(",")
+    ):
         print(line, flush=True)
     print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
 

@@ -173,7 +173,7 @@ class Executable:
             self._call = _call_path(name, loaded, labels[0], avals, labels[1])
             return
         sharding, number = _sharding(self.devices), len(self.devices)
-        avals = [_stacked(number, *output) for output in outputs]
+        avals = [_stacked(number, tuple(shape), dtype) for shape, dtype in outputs]
         of = [sharding] * len(inputs), avals, [sharding] * len(avals)
         self._call = _call_path(name, loaded, *of)
 
@@ -292,11 +292,12 @@ def _sharding(devices: tuple[Device, ...]) -> Any:
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica"))
 
 
-def _stacked(replicas: int, shape: Sequence[int], dtype: np.dtype) -> Any:
+@functools.lru_cache(maxsize=1024)
+def _stacked(replicas: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     """PJRT looks at a stack's buffers only: a row stands for the dimension that scalars lack."""
     if replicas > 1:
         shape = (replicas * (shape[0] if shape else 1), *shape[1:])
-    return core.ShapedArray(tuple(shape), dtype)
+    return core.ShapedArray(shape, dtype)
 
 
 def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
+
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.recording.trace import Trace
-from xla_dynamo.compat.values.trie import State, metas_in
+from xla_dynamo.compat.values.trie import State, metas_in, refs_in
+from xla_dynamo.compat.values.values import Meta
 from xla_dynamo.lazily import lazily
 
 from . import known_programs, program_cache, sync
@@ -21,12 +24,14 @@ from .gang import Gang
 from .program import Program, Run
 
 if TYPE_CHECKING:
-    import torch
-
     from xla_dynamo.backend.executable import joint
     from xla_dynamo.backend.runtime import job
 else:
     joint = lazily("xla_dynamo.backend.executable.joint", globals())
+
+aten = torch.ops.aten
+# What replicas make of a sum first: an average of it, or a value of its own.
+_CLONE, _PRODUCTS = aten.clone.default, (aten.mul.Tensor, aten.div.Tensor)
 
 
 class Processes:
@@ -101,12 +106,12 @@ class Gangs(Gang):
 def compile_jointly(
     of: job.Job, trace: Trace, live: Sequence[int], dead: Sequence[int]
 ) -> tuple[Program, joint.JointProgram]:
-    """The program for the values `live` and the results of collectives.
+    """The program for the values `live`, and for the collectives.
 
     A collective runs on all ranks or on none, so each runs, needed or not.
     """
     path = trace.state.path()
-    every = tuple(sorted({*live, *_results_of_collectives(path)}))
+    every = _with_collectives(path, live)
     made: list[Program] = []
 
     def compile(on: tuple[Any, ...]) -> Callable[..., Sequence[Any]]:
@@ -124,12 +129,22 @@ def compile_jointly(
     return made[0], run
 
 
-def _results_of_collectives(path: Sequence[State]) -> list[int]:
-    """The values of a trace that a collective computes, by index."""
-    found, index = [], 0
-    for state in path:
-        count = len(metas_in(state.outputs))
+def _with_collectives(path: Sequence[State], live: Sequence[int]) -> tuple[int, ...]:
+    """The values `live`, and those of collectives that might not be computed for them."""
+    computed, kept = set(live), set(live)
+    begin = sum(len(metas_in(state.outputs)) for state in path)
+    for state in reversed(path):
+        metas = metas_in(state.outputs)
+        begin -= len(metas)
+        own = range(begin, begin + len(metas))
         if state.op.collective:
-            found.extend(range(index, index + count))
-        index += count
-    return found
+            kept.update(set(own) - computed)
+        elif _takes_all(state, metas) and not computed.isdisjoint(own):
+            computed.update(ref.index for ref in refs_in(state.key) if ref.meta is None)
+    return tuple(sorted(kept))
+
+
+def _takes_all(state: State, metas: Sequence[Meta]) -> bool:
+    """Whether an op surely needs the values that it takes: no zero makes nothing of a float."""
+    func = state.op.func
+    return func is _CLONE or (func in _PRODUCTS and metas[0].dtype.is_floating_point)
