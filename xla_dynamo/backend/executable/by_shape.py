@@ -117,6 +117,7 @@ class _Program:
         self._compiled = 0
         self._lock = threading.Lock()
         self._bucketed = self._bucketed_or_none()
+        self._only: Run | None = None  # what runs, where no sizes change
 
     def _names(self) -> list[str]:
         """What has the sizes of a key, as the user calls it."""
@@ -158,6 +159,8 @@ class _Program:
         return DevicePadding(compile, home)
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        if self._only is not None:
+            return self._only(arguments)
         symbols = self._symbols
         key = symbols.key(arguments) if symbols.sources else ()
         if self._bucketed is not None:
@@ -168,6 +171,8 @@ class _Program:
                 with contextlib.suppress(KeyError):  # another thread may have evicted it
                     self._table.move_to_end(key)
         if not symbols.runtime_ints:
+            if not symbols.sources:
+                self._only = run
             return run(arguments)
         passed = [(index, arguments[position]) for index, position in self._passed.items()]
         for position in symbols.runtime_ints:

@@ -133,7 +133,7 @@ def _storing(
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
         where, written = addresses.of(given)
-        results = executable(*[slot.array(given[slot.position]) for slot in slots], where)
+        results = executable(*buffers.arrays(slots, given), where)
         transfers.wait(results)
         addresses.finish(given, written)
         return transfers.to_tensors(results[: stores.results], device, host=True)
@@ -151,7 +151,7 @@ def _apart(
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
         gpu_order.drain(device)
-        arguments = [slot.array(given[slot.position]) for slot in slots]
+        arguments = buffers.arrays(slots, given)
         return returned.tensors(arguments, executable(*arguments), device)
 
     return run
@@ -167,9 +167,11 @@ def _on_tensors(
     host = all(home.type == "cpu" for home in homes)
     if device.platform == "gpu":
         return _ordered(executable, slots, device, homes)
+    if host and isinstance(executable, pjrt.Executable) and pjrt.ends_in_call(executable):
+        return lambda given: transfers.computed(executable(*buffers.arrays(slots, given)))
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
-        arrays = executable(*[slot.array(given[slot.position]) for slot in slots])
+        arrays = executable(*buffers.arrays(slots, given))
         return transfers.to_tensors(arrays, device, host)
 
     if host:
@@ -193,7 +195,7 @@ def _ordered(
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
         if not last:
             gpu_order.drain(device)
-        arguments = [slot.array(given[slot.position]) for slot in others]
+        arguments = buffers.arrays(others, given)
         for i in last:  # now that PyTorch has made what the others needed
             arguments.insert(i, slots[i].array(given[slots[i].position]))
         tensors = transfers.to_tensors(executable(*arguments), device, host)

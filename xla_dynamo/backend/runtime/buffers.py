@@ -9,8 +9,9 @@ either.
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,23 +20,42 @@ import torch
 from . import on_device, pjrt, transfers
 
 
+class Entry:
+    """A tensor and its array. `version` is None where they share memory, and counts no writes."""
+
+    __slots__ = ("address", "array", "reference", "version")
+
+    def __init__(self) -> None:
+        self.reference: Callable[[], torch.Tensor | None] = _nothing
+        self.address = 0
+        self.version: int | None = None
+        self.array: pjrt.Array = None
+
+
+def _nothing() -> None:
+    """What a weak reference gives once its object is gone."""
+
+
 class Residents:
     """The arrays, on one device, of tensors that will be arguments again, by tensor identity."""
 
     def __init__(self, device: pjrt.Device) -> None:
         self._device = device
-        # id -> (weak reference, data pointer, version or None where memory is shared, array)
-        self._entries: dict[int, tuple[Any, int, int | None, pjrt.Array]] = {}
+        self._entries: dict[int, Entry] = {}
 
     def array(self, tensor: torch.Tensor) -> pjrt.Array:
         """The array of `tensor`, uploaded or aliased at the first call and after a change."""
         entry = self._entries.get(id(tensor))
         # `tensor.data = other` replaces memory or strides and leaves the version counter.
-        if entry is not None and entry[1] == tensor.data_ptr() and tensor.is_contiguous():
-            version = entry[2]
+        if entry is not None and entry.address == tensor.data_ptr() and tensor.is_contiguous():
+            version = entry.version
             if version is None or version == tensor._version:
-                return entry[3]
+                return entry.array
         return self._admit(tensor)
+
+    def entry(self, tensor: torch.Tensor) -> Entry:
+        """What is kept of `tensor`, which may be nothing."""
+        return self._entries.get(id(tensor), _NONE)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,10 +71,22 @@ class Residents:
             # Copied although memory could be shared (unaligned), or no version counter to trust.
             return array
         key = id(tensor)
-        reference = weakref.ref(tensor, lambda _, key=key: self._entries.pop(key, None))
-        version = None if shared else tensor._version
-        self._entries[key] = (reference, address, version, array)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = Entry()
+            entry.reference = weakref.ref(tensor, functools.partial(self._forget, key))
+        entry.array, entry.version = array, None if shared else tensor._version
+        entry.address = address
         return array
+
+    def _forget(self, key: int, _: object) -> None:
+        """A tensor is gone. A slot may have its entry still, so it is emptied, too."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            entry.array = None
+
+
+_NONE = Entry()
 
 
 class Slot:
@@ -64,24 +96,44 @@ class Slot:
     over the same memory, say.
     """
 
-    __slots__ = ("_always", "_device", "_previous", "_resident", "position")
+    __slots__ = ("_always", "_device", "_previous", "_residents", "entry", "position")
 
     def __init__(self, device: pjrt.Device, position: int, always: bool) -> None:
         self.position = position
+        self.entry = _NONE  # of the tensor that came last, if it is kept
         self._always = always
         self._previous = 0
         self._device = device
-        self._resident = residents(device).array
+        self._residents = residents(device)
 
     def array(self, tensor: torch.Tensor) -> pjrt.Array:
         """The tensor's array: the one it has, or a new one."""
-        if self._always:
-            return self._resident(tensor)
         key = id(tensor)
-        if key == self._previous and transfers.shares_memory(self._device, tensor):
-            return self._resident(tensor)
+        if self._always or (
+            key == self._previous and transfers.shares_memory(self._device, tensor)
+        ):
+            array = self._residents.array(tensor)
+            self.entry = self._residents.entry(tensor)
+            return array
         self._previous = key
         return transient(tensor, self._device)
+
+
+def arrays(slots: Sequence[Slot], given: Sequence[Any]) -> list[pjrt.Array]:
+    """The arguments of an executable, of those of a call. This is on the path of every call."""
+    found = []
+    for slot in slots:
+        tensor, entry = given[slot.position], slot.entry
+        if (  # as in Residents.array
+            entry.reference() is tensor
+            and entry.address == tensor.data_ptr()
+            and tensor.is_contiguous()
+            and (entry.version is None or entry.version == tensor._version)
+        ):
+            found.append(entry.array)
+        else:
+            found.append(slot.array(tensor))
+    return found
 
 
 class Permuted(Slot):
