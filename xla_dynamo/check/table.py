@@ -101,8 +101,8 @@ _REPLICAS = [
 _SPMD = [
     Difference(
         f"{_XS}.enable_manual_sharding",
-        "A gradient that would flow through the block is an error; torch_xla drops it.",
-        "torch.autograd.Function, whose forward and backward are such blocks",
+        "Gradients flow through the block; torch_xla drops them.",
+        "torch.no_grad() around a block that needs none",
     ),
     Difference(
         f"{_XR}.use_spmd",

@@ -21,16 +21,10 @@ from jax.extend.mlir import ir
 
 from xla_dynamo.errors import CompileError
 
+from . import channels
+
 ENTER, LEAVE = "xla_dynamo.enter_manual", "xla_dynamo.leave_manual"
 
-# Whether a collective says, besides its channel, that its groups are of devices.
-_COLLECTIVES = {
-    "stablehlo.all_reduce": True,
-    "stablehlo.all_gather": True,
-    "stablehlo.reduce_scatter": True,
-    "stablehlo.all_to_all": False,
-    "stablehlo.collective_permute": False,
-}
 _MESH = re.compile(r"#sdy\.sharding<(mesh<[^>]*>), ")
 
 
@@ -64,15 +58,17 @@ def to_regions(module: ir.Module, main: Any) -> None:
     Raises:
         CompileError: shards of one region are used in another.
     """
-    marks = {_symbol(function): _mark_of(function) for function in _functions(module)}
+    marks = {
+        channels.symbol(function): _mark_of(function) for function in channels.functions(module)
+    }
     marks = {name: mark for name, mark in marks.items() if mark is not None}
     if not marks:
         return
-    _number_collectives(module, main)
+    channels.number_collectives(module, main)
     for region in _sorted_into_regions(main, marks):
         _build(region)
-    for function in _functions(module):
-        if _symbol(function) in marks:
+    for function in channels.functions(module):
+        if channels.symbol(function) in marks:
             function.operation.erase()
 
 
@@ -88,7 +84,7 @@ def _sorted_into_regions(main: Any, marks: Mapping[str, _Mark]) -> list[_Region]
     found: dict[tuple[int, str], _Region] = {}
     order = []
     for op in ops:
-        mark, used = marks.get(_callee(op)), _used(op)
+        mark, used = marks.get(channels.callee(op)), _used(op)
         inside = {meshes[value] for value in used if value in meshes}
         if mark is not None and mark.target == ENTER:
             inside = {mark.mesh}
@@ -216,18 +212,6 @@ def _axes(mesh: str) -> ir.Attribute:
     return ir.Attribute.parse(f"#sdy<manual_axes{{{names}}}>")
 
 
-def _functions(module: ir.Module) -> list[Any]:
-    return [op for op in module.body.operations if op.operation.name == "func.func"]
-
-
-def _symbol(function: Any) -> str:
-    return ir.StringAttr(function.operation.attributes["sym_name"]).value
-
-
-def _callee(op: Any) -> str:
-    return ir.FlatSymbolRefAttr(op.attributes["callee"]).value if op.name == "func.call" else ""
-
-
 def _mark_of(function: Any) -> _Mark | None:
     for op in function.regions[0].blocks[0].operations:
         if op.operation.name == "stablehlo.custom_call":
@@ -235,47 +219,3 @@ def _mark_of(function: Any) -> _Mark | None:
             if target in (ENTER, LEAVE):
                 return _Mark(target, ir.StringAttr(op.operation.attributes["backend_config"]).value)
     return None
-
-
-def _number_collectives(module: ir.Module, main: Any) -> None:
-    """Have the collectives be among devices; each gets a channel of its own."""
-    functions = {_symbol(function): function for function in _functions(module)}
-    called: set[str] = set()
-    for call in list(main.regions[0].blocks[0].operations):
-        name = _callee(call.operation)
-        if not name:
-            continue
-        if name in called and _holds_collectives(functions[name]):
-            copy = functions[name].operation.clone()
-            copy.attributes["sym_name"] = ir.StringAttr.get(f"{name}.{len(called)}")
-            module.body.append(copy)
-            new = _symbol(copy)
-            call.operation.attributes["callee"] = ir.FlatSymbolRefAttr.get(new)
-            name = new
-        called.add(name)
-    channel = 0
-    for function in _functions(module):
-        for op in list(function.regions[0].blocks[0].operations):
-            if op.operation.name in _COLLECTIVES:
-                channel += 1
-                _set_channel(op.operation, channel)
-            elif op.operation.name == "stablehlo.replica_id":
-                number = ir.Operation.create(
-                    "stablehlo.partition_id",
-                    results=[op.operation.results[0].type],
-                    loc=op.operation.location,
-                    ip=ir.InsertionPoint(op.operation),
-                )
-                op.operation.results[0].replace_all_uses_with(number.results[0])
-                op.operation.erase()
-
-
-def _holds_collectives(function: Any) -> bool:
-    return any(op.operation.name in _COLLECTIVES for op in function.regions[0].blocks[0].operations)
-
-
-def _set_channel(op: Any, channel: int) -> None:
-    handle = f"#stablehlo.channel_handle<handle = {channel}, type = 1>"
-    op.attributes["channel_handle"] = ir.Attribute.parse(handle)
-    if _COLLECTIVES[op.name]:
-        op.attributes["use_global_device_ids"] = ir.UnitAttr.get()

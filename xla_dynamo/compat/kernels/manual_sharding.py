@@ -1,8 +1,12 @@
-"""Shards in SPMD mode: between `enter` and `leave`, each device computes with its own."""
+"""Shards in SPMD mode: between `enter` and `leave`, each device computes with its own.
+
+Gradients are those of the whole tensors: what a device computes with a part that others have, too,
+counts once for each, and where equal shards leave, each has its share of the gradient.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +19,7 @@ from xla_dynamo.compat.recording import replicas
 from xla_dynamo.compat.recording.trace import Trace, trace_of
 from xla_dynamo.compat.values.trie import metas_in
 from xla_dynamo.compat.values.values import Ref, leaf_of
+from xla_dynamo.errors import NotAvailable
 from xla_dynamo.lazily import lazily
 
 from . import sharding as kernel
@@ -25,6 +30,10 @@ else:
     partitions = lazily("xla_dynamo.backend.runtime.partitions", globals())
 
 
+Map = Callable[[torch.Tensor], torch.Tensor]
+_ALL_REDUCE = torch.ops.xla_dynamo.all_reduce.default
+
+
 def enter(tensor: torch.Tensor, sharding: Sharding) -> torch.Tensor:
     """The shard of a tensor, whose dimensions are padded to have equal parts."""
     shape, padded = tuple(tensor.shape), sharding.padded(tensor.shape)
@@ -32,7 +41,8 @@ def enter(tensor: torch.Tensor, sharding: Sharding) -> torch.Tensor:
         ends = [wanted - size for size, wanted in zip(shape, padded, strict=True)]
         after = [end for each in reversed(ends) for end in (0, each)]
         tensor = torch.nn.functional.pad(tensor, after)
-    return ENTER(tensor, sharding.attribute(), sharding.part(shape))
+    out, add = _leave(sharding, padded), _sum_of_copies(sharding)
+    return through(tensor, _enter(sharding), lambda g: out(add(g)), enters=True)
 
 
 def leave(shard: torch.Tensor, sharding: Sharding, shape: Sequence[int]) -> torch.Tensor:
@@ -40,14 +50,87 @@ def leave(shard: torch.Tensor, sharding: Sharding, shape: Sequence[int]) -> torc
 
     Raises:
         RuntimeError: a shard has not the shape of a part.
+        NotAvailable: a gradient would flow to a tensor that has not entered.
     """
+    _check_gradients(shard)
     if tuple(shard.shape) != sharding.part(shape):
         raise RuntimeError(
             f"a shard of shape {tuple(shard.shape)} is no part of a tensor of shape {tuple(shape)} "
             f"that is split as {sharding.text()}: that has shape {sharding.part(shape)}"
         )
-    whole = LEAVE(shard, sharding.attribute(), sharding.padded(shape))
-    return whole[tuple(slice(size) for size in shape)] if whole.shape != tuple(shape) else whole
+    padded = sharding.padded(shape)
+    copies = sharding.tiles.shape[-1]
+    # Of equal shards one is taken: that each has its share of the gradient comes to the same.
+    whole = through(shard, _leave(sharding, padded), lambda g: _enter(sharding)(g) / copies)
+    return whole[tuple(slice(size) for size in shape)] if padded != tuple(shape) else whole
+
+
+def _check_gradients(shard: torch.Tensor) -> None:
+    """Raise if a whole tensor would get a gradient of each device, of its shard alone."""
+    seen: set[Any] = {None}
+    left: list[Any] = [shard.grad_fn]
+    while left:
+        node = left.pop()
+        if node in seen or getattr(node, "enters", False):
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and not is_manual(leaf):
+            raise NotAvailable(
+                f"a tensor of shape {tuple(leaf.shape)} that requires a gradient is used between "
+                "xs.enable_manual_sharding and xs.disable_manual_sharding as it is: its gradient "
+                "would be another one on each device. Let it enter, too, as it is split; with None "
+                "for each dimension all devices have it, and their gradients are summed"
+            )
+        left.extend(before for before, _ in node.next_functions)
+
+
+def _enter(sharding: Sharding) -> Map:
+    return lambda whole: ENTER(whole, sharding.attribute(), sharding.part(whole.shape))
+
+
+def _leave(sharding: Sharding, shape: Sequence[int]) -> Map:
+    return lambda shard: LEAVE(shard, sharding.attribute(), shape)
+
+
+def _sum_of_copies(sharding: Sharding) -> Map:
+    """Sums the values of the devices that have the same part of a tensor."""
+    devices, copies = sharding.tiles.reshape(-1).tolist(), sharding.tiles.shape[-1]
+    return lambda x: x if copies == 1 else _ALL_REDUCE([x], "sum", devices, copies)[0]
+
+
+def through(
+    value: torch.Tensor, there: Map, back: Map | None, *, enters: bool = False
+) -> torch.Tensor:
+    """What the linear map `there` makes of a value; its transpose `back` makes the gradient.
+
+    back: None if there is no gradient.
+
+    Raises:
+        NotAvailable: a gradient would be needed.
+    """
+    if not (value.requires_grad and torch.is_grad_enabled()):
+        return there(value)
+    if back is None:
+        raise NotAvailable(
+            "of the collectives among shards, sums have gradients, and those that move values; a "
+            "maximum, minimum or product has none: detach() what it takes"
+        )
+    result: Any = _Linear.apply(value, there, back, enters)
+    return result
+
+
+class _Linear(torch.autograd.Function):
+    """A linear map; its gradient is its transpose, whose gradient is the map."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, there: Map, back: Map, enters: bool) -> Any:  # pyright: ignore
+        ctx.there, ctx.back, ctx.enters = there, back, enters
+        return there(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore
+        return through(gradient, ctx.back, ctx.there), None, None, None
 
 
 def is_manual(tensor: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ import torch
 import xla_dynamo.compat  # noqa: F401
 from xla_dynamo.errors import NotAvailable
 
+import torch_xla.core.functions as xf  # isort: skip
 import torch_xla.core.xla_model as xm  # isort: skip
 import torch_xla.distributed.spmd as xs  # isort: skip
 from torch_xla import _XLAC  # isort: skip
@@ -103,6 +104,60 @@ def crosses() -> None:
     check(leave(marked.global_tensor, (10, 4), None, None), x + 1)
 
 
+def gradients() -> None:
+    """Those of the whole tensors: of parts, of copies, through each collective, and of padding."""
+    x, w = torch.randn(6, 4).double(), torch.randn(4, 8).double()
+    ct = torch.randn(6, 8).double()
+    ring = [[0, 1], [1, 2], [2, 3], [3, 0]]
+
+    def data_and_model(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:  # rows are padded
+        rows = enter(x, "data", None, mesh=MESH)
+        columns = enter(w, None, "model", mesh=MESH)
+        return leave(torch.tanh(rows @ columns), (6, 8), "data", "model", mesh=MESH)
+
+    def contracted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        part = enter(x, None, 0) @ enter(w, 0, None)
+        return leave(torch.tanh(xf.all_reduce("sum", part, 2.0) / 2), (6, 8), None, None)
+
+    def scattered(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        part: Any = enter(x, None, 0) @ enter(w, 0, None)
+        part = xm.reduce_scatter("sum", part, 1.0, 1, 4)
+        return leave(torch.tanh(xm.all_gather(part, 1)), (6, 8), None, None)
+
+    def moved(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        columns = xm.collective_permute(enter(w, None, 0), ring)
+        turned = xm.all_to_all(torch.tanh(enter(x, None, None) @ columns)[:4], 0, 1, 4)
+        halves = leave(turned, (4, 8), 0, None)
+        return torch.cat([halves, halves[:2]])
+
+    def whole(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ w)
+
+    def whole_moved(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        turned = whole(x, w.roll(2, 1))[:4]
+        return torch.cat([turned, turned[:2]])
+
+    def differentiated(function: Any, device: str, ends_step: bool = False) -> list[torch.Tensor]:
+        given = [t.clone().to(device).requires_grad_() for t in (x, w)]
+        y = function(*given)
+        if ends_step:
+            xm.mark_step()
+        (y * ct.to(device)).sum().backward()
+        return [y, *(t.grad for t in given)]
+
+    for ours, theirs in [
+        (data_and_model, whole),
+        (contracted, whole),
+        (scattered, whole),
+        (moved, whole_moved),
+    ]:
+        expected = differentiated(theirs, "cpu")
+        for ends_step in (False, True):
+            found = differentiated(ours, "xla", ends_step)
+            for a, b in zip(found, expected, strict=True):
+                check(a.detach(), b.detach())
+
+
 def refuses() -> None:
     x = torch.randn(8, 4)
     shard = enter(x, 0, None)
@@ -115,8 +170,10 @@ def refuses() -> None:
     with pytest.raises(Exception, match="different meshes"):
         leave(shard + enter(x, "data", None, mesh=MESH)[:2], (8, 4), 0, None).cpu()
     weight = torch.ones(8, 4, device="xla", requires_grad=True)
-    with pytest.raises(NotAvailable, match=r"torch\.autograd\.Function"):
-        leave(enter(weight * 2, 0, None) * 2, (8, 4), 0, None).sum().backward()
+    with pytest.raises(NotAvailable, match=r"detach\(\) what it takes"):
+        xm.all_reduce("max", enter(weight * 2, 0, None))
+    with pytest.raises(NotAvailable, match=r"shape \(8, 4\) that requires a gradient is used"):
+        leave(enter(x, 0, None) @ (weight + 1).T, (8, 8), 0, None)
     print("refused")
 
 

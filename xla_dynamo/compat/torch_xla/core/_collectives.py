@@ -5,13 +5,14 @@ Replicas are the threads of a DataParallel, or the processes of xmp.spawn: see r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from xla_dynamo.compat.device import step_barrier
-from xla_dynamo.compat.kernels.manual_sharding import group_size
+from xla_dynamo.compat.kernels.manual_sharding import Map, group_size, is_manual, through
 from xla_dynamo.compat.recording import replicas
 from xla_dynamo.errors import NotAvailable
 
@@ -54,11 +55,12 @@ def all_reduce(
         ValueError: an unknown reduce_type, or groups that do not name each replica once.
     """
     _check_reduction(reduce_type)
-    given = [inputs] if isinstance(inputs, torch.Tensor) else inputs
-    reduced = _all_reduced(reduce_type, given, groups)
     if isinstance(inputs, torch.Tensor):
+        sum_up = functools.partial(_reduced, reduce_type, groups=groups)
+        result = _linear(inputs, sum_up, sum_up if reduce_type == REDUCE_SUM else None)
         # torch_xla's documentation has it so; torch_xla itself does not scale for one replica.
-        return reduced[0].clone() if scale == 1.0 else reduced[0] * scale
+        return result.clone() if scale == 1.0 else result * scale
+    reduced = _all_reduced(reduce_type, inputs, groups)
     with torch.no_grad():
         for tensor, result in zip(inputs, reduced, strict=True):
             if result is not tensor:
@@ -66,6 +68,18 @@ def all_reduce(
             elif scale != 1.0:
                 tensor.mul_(scale)
     return inputs
+
+
+def _reduced(kind: str, input: torch.Tensor, groups: Any) -> torch.Tensor:
+    return _all_reduced(kind, [input], groups)[0]
+
+
+def _linear(value: torch.Tensor, there: Map, back: Map | None) -> torch.Tensor:
+    """What a collective makes of a value, and its transpose of the gradient of a shard.
+
+    No gradient flows among replicas, as in torch_xla: see functions.py.
+    """
+    return through(value, there, back) if is_manual(value) else there(value)
 
 
 def _all_reduced(kind: str, inputs: Sequence[torch.Tensor], groups: Any) -> Sequence[torch.Tensor]:
@@ -95,8 +109,12 @@ def all_gather(
     """
     count = group_size(value)
     if count > 1:
-        whole = value.detach().unsqueeze(0) if value.dim() == 0 else value.detach()
-        value = ops.all_gather(whole, dim, *flat(groups, count))
+        every = flat(groups, count)
+        value = _linear(
+            value.unsqueeze(0) if value.dim() == 0 else value,
+            lambda x: ops.all_gather(x.detach(), dim, *every),
+            lambda g: ops.reduce_scatter(g, REDUCE_SUM, dim, *every),
+        )
     return value if output is None else output.copy_(value)
 
 
@@ -134,7 +152,12 @@ def all_to_all(
     _check_count("all_to_all", "split_count", split_count, group)
     if count == 1:
         return value
-    return ops.all_to_all(value.detach(), split_dimension, concat_dimension, ranks, group)
+    there, back = (split_dimension, concat_dimension), (concat_dimension, split_dimension)
+    return _linear(
+        value,
+        lambda x: ops.all_to_all(x.detach(), *there, ranks, group),
+        lambda g: ops.all_to_all(g, *back, ranks, group),
+    )
 
 
 def reduce_scatter(
@@ -163,7 +186,13 @@ def reduce_scatter(
 
     def part(value: torch.Tensor) -> torch.Tensor:
         if count > 1:
-            value = ops.reduce_scatter(value.detach(), reduce_type, scatter_dim, ranks, group)
+            value = _linear(
+                value,
+                lambda x: ops.reduce_scatter(x.detach(), reduce_type, scatter_dim, ranks, group),
+                None
+                if reduce_type != REDUCE_SUM
+                else lambda g: ops.all_gather(g, scatter_dim, ranks, group),
+            )
         return value * scale
 
     if isinstance(input, torch.Tensor):
@@ -206,7 +235,12 @@ def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> t
             f"{count}, from 0 on: guard the call by `if xr.world_size() > 1`"
         )
     if count > 1:
-        return ops.collective_permute(value.detach(), named)
+        back = [ordinal for source, target in pairs for ordinal in (target, source)]
+        return _linear(
+            value,
+            lambda x: ops.collective_permute(x.detach(), named),
+            lambda g: ops.collective_permute(g, back),
+        )
     return value.clone() if pairs else torch.zeros_like(value)
 
 

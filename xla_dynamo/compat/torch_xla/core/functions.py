@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from xla_dynamo.compat.kernels.manual_sharding import is_manual
 from xla_dynamo.compat.recording import replicas
 
 from .._absent import Absent
@@ -77,11 +78,15 @@ def all_reduce(reduce_type: str, value: Tensor, scale: float = 1.0, groups: Any 
     Raises:
         ValueError: an unknown reduce_type.
     """
+    if is_manual(value):
+        return _collectives.all_reduce(reduce_type, value, scale, groups)  # type: ignore[return-value]
     return _AllReduce.apply(value, reduce_type, scale, groups)  # type: ignore[return-value]
 
 
 def all_gather(value: Tensor, dim: int = 0) -> Tensor:
     """The values of all replicas concatenated along `dim`, through which gradients flow."""
+    if is_manual(value):
+        return _collectives.all_gather(value, dim)
     return _AllGather.apply(value, dim)  # type: ignore[return-value]
 
 

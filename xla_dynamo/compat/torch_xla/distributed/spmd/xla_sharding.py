@@ -210,26 +210,11 @@ def enable_manual_sharding(
     """This device's shard of a tensor, which is split as by mark_sharding.
 
     What is computed of it is each device's own: XLA inserts no collectives, and those that are
-    called are among the devices. Gradients do not flow back to the tensor: that is an error.
+    called are among the devices. Gradients are those of the whole tensors.
     """
     mesh = mesh or get_global_mesh() or get_1d_mesh()
     whole = mark_sharding(t, mesh, partition_spec).global_tensor
-    shard: Any = _WithoutGradient.apply(whole, to_shard)
-    return wrap_as_sharded_tensor(shard, mesh.mesh_shape, tuple(partition_spec))
-
-
-class _WithoutGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, t: torch.Tensor, function: Any, *args: Any) -> Any:  # pyright: ignore
-        return function(t, *args)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore
-        raise NotAvailable(
-            "gradients do not flow through a block between xs.enable_manual_sharding and "
-            "xs.disable_manual_sharding: what they are depends on its collectives. Put the block "
-            "into the forward of a torch.autograd.Function, and another one into its backward"
-        )
+    return wrap_as_sharded_tensor(to_shard(whole), mesh.mesh_shape, tuple(partition_spec))
 
 
 def disable_manual_sharding(
@@ -248,7 +233,7 @@ def disable_manual_sharding(
     shape = mesh.mesh_shape, tuple(partition_spec)
     sharding = mesh.get_op_sharding(tuple(partition_spec))
     shard = _mark_manual_sharding(t).global_tensor
-    full: Any = _WithoutGradient.apply(shard, to_full, sharding, full_shape, t.dtype)
+    full = to_full(shard, sharding, full_shape, t.dtype)
     return wrap_as_sharded_tensor(full, *shape)
 
 
