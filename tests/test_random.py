@@ -174,6 +174,11 @@ def test_the_devices_own_generator_gives_backward_the_mask_of_forward() -> None:
     assert len(y.unique()) == 4  # two masks, which are independent
 
 
+def test_the_devices_own_generator_draws_parts_that_share_no_numbers() -> None:
+    z = torch.compile(lambda: torch.randn(N, dtype=torch.complex64), backend="xla", options=OWN)()
+    assert torch.isin(z.real, z.imag).float().mean() < 0.01
+
+
 @pytest.mark.parametrize(("probability", "dtype"), [(0.1, torch.float32), (0.6, torch.bfloat16)])
 def test_chances_of_the_devices_own_generator(probability: float, dtype: torch.dtype) -> None:
     drop = torch.compile(lambda x: F.dropout(x, probability), backend="xla", options=OWN)

@@ -102,8 +102,11 @@ def exponential(key: Array, shape: tuple[int, ...], dtype: np.dtype, stream: int
 
 
 def _generated(key: Array, shape: tuple[int, ...], stream: int) -> Array:
-    """The device's random words: its state is the op's key and the stream."""
-    state = jnp.concatenate([key, jnp.asarray([stream, _PARITY], jnp.uint32)])
+    """The device's random words: its state is the op's key, and the stream.
+
+    Where that generator is Philox, the third word counts: streams that differ in it overlap.
+    """
+    state = jnp.concatenate([key, jnp.asarray([_PARITY, stream], jnp.uint32)])
     _, drawn = lax.rng_bit_generator(state, shape, np.uint32)
     return drawn
 
