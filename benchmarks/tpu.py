@@ -3,8 +3,9 @@
 Each model of torch_models.py and torch_networks.py, lowered by xla_dynamo, beside the same model
 written by hand in JAX, both compiled by libtpu for one core of the same chip: in float32, and the
 networks in bfloat16 and mixed precision (torch.autocast), too. What its cost and memory analysis
-say of a program does not vary from run to run. Prints a table with ratios (below 1: less than JAX)
-and appends every pair to a JSONL file. A compile takes half a minute to five, on either side.
+say of a program does not vary from run to run. Prints a table with ratios (below 1: less than JAX),
+what is behind those above 1 by the HLO (tpu_hlo.py), and appends every pair to a JSONL file. A
+compile takes half a minute to five, on either side.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from xla_dynamo.backend.runtime import topology
 from xla_dynamo.backend.runtime.topology import Analysis
 from xla_dynamo.backend.tpu_cost.analyze import lower_training_step
 
-from . import jax_models, jax_networks, torch_models, torch_networks
+from . import jax_models, jax_networks, torch_models, torch_networks, tpu_hlo
 from .torch_models import Problem
 
 TOPOLOGY = "v5e:2x2"
@@ -58,6 +59,15 @@ _MEASURES = {
     "arguments": (1e6, "MB"),
     "peak": (1e6, "MB"),
 }
+# The same, of tpu_hlo.Program.
+_READ = dict.fromkeys(("computed", "hbm", "copied", "alive"), (1e6, "MB"))
+_READ |= dict.fromkeys(("product_cycles", "other_cycles"), (1e6, "M"))
+# Of a ratio above 1: what of the HLO says why.
+_BEHIND = {
+    "bytes_accessed": ("computed", "hbm", "copied"),
+    "temporary": ("alive",),
+    "cycles": ("product_cycles", "other_cycles"),
+}
 
 
 @dataclass(frozen=True)
@@ -70,18 +80,26 @@ class Comparison:
     topology: str
     ours: Analysis
     theirs: Analysis
+    our_program: tpu_hlo.Program
+    their_program: tpu_hlo.Program
     our_seconds: float
     their_seconds: float
 
+    def both(self, measure: str) -> tuple[float, float]:
+        """Ours and JAX's, of "flops", "bytes_accessed", "temporary", ..., "hbm", "alive"."""
+        if measure in _READ:
+            return getattr(self.our_program, measure), getattr(self.their_program, measure)
+        return getattr(self.ours, measure), getattr(self.theirs, measure)
+
     def ratio(self, measure: str) -> float:
-        """Ours divided by JAX's, of "flops", "bytes_accessed", "temporary", ..."""
-        ours, theirs = getattr(self.ours, measure), getattr(self.theirs, measure)
+        """Ours divided by JAX's."""
+        ours, theirs = self.both(measure)
         if not theirs:
             return math.inf if ours else 1.0
         return ours / theirs
 
     def record(self) -> dict[str, Any]:
-        ratios = {f"{measure}_ratio": round(self.ratio(measure), 4) for measure in _MEASURES}
+        ratios = {f"{name}_ratio": round(self.ratio(name), 4) for name in (*_MEASURES, *_READ)}
         return {**dataclasses.asdict(self), **ratios}
 
 
@@ -105,12 +123,13 @@ def compare(
     mixed = Mixed(model) if dtype == "autocast" else model
     lowered = lower_training_step(mixed, batch, matmul_precision=precision)
     start = time.perf_counter()
-    ours, _ = topology.compile(lowered.module, where)
+    ours, hlo = topology.compile(lowered.module, where)
     middle = time.perf_counter()
-    theirs = compile_by_hand(problem, precision, dtype, where)
+    theirs, their_hlo = compile_by_hand(problem, precision, dtype, where)
     end = time.perf_counter()
+    programs = tpu_hlo.read(hlo), tpu_hlo.read(their_hlo)
     seconds = middle - start, end - middle
-    return Comparison(problem.name, precision, dtype, where, ours, theirs, *seconds)
+    return Comparison(problem.name, precision, dtype, where, ours, theirs, *programs, *seconds)
 
 
 def build(problem: Problem, dtype: str) -> tuple[nn.Module, Sequence[Tensor]]:
@@ -121,8 +140,10 @@ def build(problem: Problem, dtype: str) -> tuple[nn.Module, Sequence[Tensor]]:
     return model.bfloat16(), [x.bfloat16() if x.is_floating_point() else x for x in batch]
 
 
-def compile_by_hand(problem: Problem, precision: str, dtype: str, where: str) -> Analysis:
-    """The JAX step of `problem`, compiled for the same target."""
+def compile_by_hand(
+    problem: Problem, precision: str, dtype: str, where: str
+) -> tuple[Analysis, str]:
+    """The JAX step of `problem`, compiled for the same target, and its optimized HLO."""
     model, batch = build(problem, dtype)
     there = jax.sharding.SingleDeviceSharding(topology.topology_device(where))
 
@@ -140,8 +161,8 @@ def compile_by_hand(problem: Problem, precision: str, dtype: str, where: str) ->
         step: Any = jax_models.training_step(_loss(problem.name, dtype))
         inputs = [struct(x) for x in batch]
         compiled = step.lower(parameters, buffers, parameters, key, *inputs).compile()
-    memory = compiled.memory_analysis()
-    return topology.analyze(compiled.cost_analysis(), memory, compiled.as_text())
+    memory, hlo = compiled.memory_analysis(), compiled.as_text()
+    return topology.analyze(compiled.cost_analysis(), memory, hlo), hlo
 
 
 def _loss(name: str, dtype: str) -> jax_models.Loss:
@@ -159,15 +180,27 @@ def table(comparisons: list[Comparison]) -> Table:
         shown.add_column(column, justify="left" if left else "right")
     for one in comparisons:
         name = (one.problem, one.dtype, one.precision)
-        for measure, (scale, unit) in _MEASURES.items():
-            values = (getattr(side, measure) / scale for side in (one.ours, one.theirs))
-            cells = (f"{value:,.1f}" for value in values)
+        for measure, (scale, unit) in (_MEASURES | _READ).items():
+            cells = (f"{value / scale:,.1f}" for value in one.both(measure))
             what = f"{measure.replace('_', ' ')}, {unit}"
             shown.add_row(*name, what, *cells, f"{one.ratio(measure):.3f}")
             name = ("", "", "")
         shown.add_row(*name, "compile, s", f"{one.our_seconds:.0f}", f"{one.their_seconds:.0f}")
         shown.add_section()
     return shown
+
+
+def explained(one: Comparison) -> list[str]:
+    """For each of bytes, temporary memory and cycles that are above JAX's, what the HLO says."""
+    lines = []
+    for measure, behind in _BEHIND.items():
+        if one.ratio(measure) > 1:
+            parts = [f"{name} {one.ratio(name):.3f}" for name in behind]
+            lines.append(f"{measure} {one.ratio(measure):.3f}: {', '.join(parts)}")
+    if one.ratio("temporary") > 1:
+        sides = {"xla_dynamo": one.our_program, "JAX": one.their_program}
+        lines += [f"  alive in {side}: {', '.join(own.largest)}" for side, own in sides.items()]
+    return [f"{one.problem}, {one.dtype}: {line}" for line in lines]
 
 
 def main() -> None:
@@ -191,6 +224,8 @@ def main() -> None:
             with arguments.output.open("a") as file:
                 file.write(json.dumps(comparison.record()) + "\n")
     console.print(table(comparisons))
+    for line in itertools.chain.from_iterable(map(explained, comparisons)):
+        console.print(line)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from .passes.lowering.casts_beside_views import view_narrow_tensors
 from .passes.lowering.casts_of_matrices import cast_as_matrices
 from .passes.lowering.contract_rows import contract_rows
 from .passes.lowering.order_collectives import order_collectives
+from .passes.lowering.results_of_matrices import return_matrices_as_rows
 from .passes.lowering.reverse_cumsum import join_reverse_cumsum
 from .passes.lowering.unflatten_matmul import unflatten_matmul
 from .passes.numerics.exact_division import keep_exact_division
@@ -93,6 +94,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         keep_exact_division,
         view_narrow_tensors,  # not on the CPU
         cast_as_matrices,  # on a TPU only
+        return_matrices_as_rows,  # likewise
         unflatten_matmul,
         contract_rows,  # not on the CPU
         materialize_inplace_sources,  # the cure of a miscompile: always on

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -86,6 +87,7 @@ def _lowered_and_compiled(
     graph: Graph, request: Request, device: pjrt.Where, aliases: Mapping[int, int]
 ) -> pjrt.Executable:
     context = request.context(pjrt.platform(device))
+    context = replace(context, partitioned=isinstance(device, Partitions))
     keep_text = metrics.wants_stages()
     start = time.perf_counter()
     shardings = partitioned.attributes(device)

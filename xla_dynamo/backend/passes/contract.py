@@ -86,6 +86,7 @@ class Context:
     arguments: the inputs of a call whose sizes a graph is specialized to; None if none are symbols.
     padding: the sizes of buckets that a graph gets; then `arguments` is None.
     lifted: what passes take out of the graph.
+    partitioned: whether the program is split over devices; flattened, a tensor would be gathered.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Context:
     arguments: Sequence[Any] | None = None
     padding: Plan | None = None
     lifted: Lifted = field(default_factory=Lifted)
+    partitioned: bool = False
 
 
 def target_of(options: Options, platform: str) -> Target:

@@ -75,7 +75,10 @@ def analyze_partitioned_step(
         raise CompileError(f"the mesh {dict(mesh)} has not the {len(chips)} of {topology_name}")
     given = {} if matmul_precision is None else {"matmul_precision": matmul_precision}
     context = Context(
-        "partitioned step", WayIn.TPU_COST, target_of(options.parse(given, None), "tpu")
+        "partitioned step",
+        WayIn.TPU_COST,
+        target_of(options.parse(given, None), "tpu"),
+        partitioned=True,
     )
     graph, aliases = trace(model, inputs, context)
     grid = Grid(tuple(mesh.values()), tuple(mesh), tuple(range(len(chips))))
