@@ -147,8 +147,10 @@ def backward_anew(
 ) -> tuple[Array, Array, Array]:
     """The gradients without the log-sum-exp: weights are computed by what forward computes them by.
 
-    In a program that holds both, XLA computes them once, and does not need the log-sum-exp.
+    In a program that holds both, the barrier keeps XLA from computing them once: from forward to
+    backward they would be the largest of what a layer keeps.
     """
+    query, key, grad_out = lax.optimization_barrier((query, key, grad_out))
     _, weights, total, _ = _attended(query, key, value, attn_mask, is_causal, scale)
     divisor = total if attn_mask is None else total + _LEAST
     weights = (weights / divisor).reshape(*query.shape[:-1], key.shape[-2])

@@ -153,3 +153,12 @@ def test_short_attention_computes_its_weights_anew(dtype: torch.dtype, masked: b
     with lowering_for(Target("tpu")):
         got = run(BACKWARD, *args[:5], torch.full_like(lse, math.nan), *args[6:], attn_mask=mask)
     torch.testing.assert_close(got, want)
+
+
+def test_weights_of_short_attention_do_not_live_from_forward_to_backward() -> None:
+    """XLA would compute equal expressions once, and keep the result."""
+    q, lse = torch.randn(1, 2, 64, 32), torch.randn(1, 2, 64)
+    module = traced(BACKWARD, q, q, q, q, q, lse, 0.0, True)
+    body = body_of(fx.calls(module.graph)[0], Target("tpu"))
+    assert isinstance(body, Body)
+    assert "stablehlo.optimization_barrier" in body.text
