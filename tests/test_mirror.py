@@ -20,6 +20,7 @@ ELSEWHERE = {
     "decompositions/selected.py": "compat/values/test_selected.py",
     "executable/by_shape.py": "test_shapes.py",
     "executable/compile.py": "test_inspection.py",
+    "executable/array_parts.py": "compat/execution/test_array_parts.py",
     "executable/device_launch.py": "compat/device/test_torch_compile.py",
     "executable/launch.py": "test_inspection.py",
     "executable/request.py": "test_inspection.py",

@@ -71,12 +71,17 @@ def _compile(
 def _known_key(
     graph: Graph, request: Request, device: pjrt.Where, aliases: Mapping[int, int]
 ) -> str | None:
-    """Of a graph of torch.compile; the lazy device has keys that are known before the graph is."""
-    if request.way_in is not WayIn.COMPILE or isinstance(device, (tuple, Partitions)):
+    """Of a graph of torch.compile, or a part of one that was recorded.
+
+    Other recorded graphs have keys that are known before the graph is.
+    """
+    is_part = request.way_in is WayIn.LAZY and request.parts is not None
+    if not (is_part or request.way_in is WayIn.COMPILE) or isinstance(device, (tuple, Partitions)):
         return None
     if not is_text_complete(graph):
         return None
-    return known.key_of([text_of(graph), repr(sorted(aliases.items()))], request.options, device)
+    texts = [text_of(graph), repr(sorted(aliases.items()))]
+    return known.key_of([*texts, "recorded"] if is_part else texts, request.options, device)
 
 
 def _others_meanwhile(request: Request) -> AbstractContextManager[None]:

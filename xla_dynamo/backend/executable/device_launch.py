@@ -23,7 +23,7 @@ from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import manual_values, partition, partitioned, segments, updates
+from . import array_parts, manual_values, partition, partitioned, segments, updates
 from .compile import compile_executable
 from .request import Request, warn_of_eager, without_host_kernels
 
@@ -59,6 +59,10 @@ def compile_arrays(
     manual = manual_values.grids(graph, device) if isinstance(device, Partitions) else {}
     original = fx.copy(graph)
     try:
+        if not isinstance(device, tuple | Partitions):
+            kernels = array_parts.kernels_of(graph, request, device)
+            if kernels:
+                return array_parts.compile_in_turn(graph, request, device, donated, kernels)
         if not isinstance(device, Partitions):
             return compile_executable(graph, request, device, updates.taken_over(graph, donated))
         results = fx.results(graph)

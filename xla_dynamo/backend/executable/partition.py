@@ -35,8 +35,8 @@ def split(graph: Graph, refused: Collection[Node], *, late: bool = False) -> lis
 
     late: into the last segments that can hold the nodes, not into the first.
     """
-    refused = _with_getitems(graph, refused)
-    level = _levels(graph, refused)
+    refused = with_items(graph, refused)
+    level = levels(graph, refused)
     if late:
         _delay(graph, refused, level)
     steps: list[Segment | Node] = []
@@ -44,13 +44,14 @@ def split(graph: Graph, refused: Collection[Node], *, late: bool = False) -> lis
     for current in sorted(set(level.values())):
         members = [n for n, at in level.items() if at == current and n not in refused]
         if members:
-            steps.append(_extract(segments, members))
+            steps.append(extract(segments, members))
             segments += 1
         steps.extend(n for n, at in level.items() if at == current and n in refused)
     return steps
 
 
-def _with_getitems(graph: Graph, refused: Collection[Node]) -> set[Node]:
+def with_items(graph: Graph, refused: Collection[Node]) -> set[Node]:
+    """`refused`, and the items of what they return."""
     found = set(refused)
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0] in found:
@@ -58,7 +59,8 @@ def _with_getitems(graph: Graph, refused: Collection[Node]) -> set[Node]:
     return found
 
 
-def _levels(graph: Graph, refused: Collection[Node]) -> dict[Node, int]:
+def levels(graph: Graph, refused: Collection[Node]) -> dict[Node, int]:
+    """For each call, the first segment that can hold it, or after which it can run."""
     level: dict[Node, int] = {}
     for node in graph.nodes:
         if node.op != "call_function":
@@ -93,7 +95,8 @@ def _delay(graph: Graph, refused: Collection[Node], level: dict[Node, int]) -> N
             level.update(dict.fromkeys(of_level[at], following))
 
 
-def _extract(index: int, members: list[Node]) -> Segment:
+def extract(index: int, members: list[Node]) -> Segment:
+    """A segment of these nodes, which are in the order of their graph."""
     inside = set(members)
     new = Graph()
     copies: dict[Node, Node] = {}

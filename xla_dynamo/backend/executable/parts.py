@@ -120,16 +120,17 @@ class Whole:
 
 def watched(run: Callable[[list[Any]], Made], whole: Whole | None) -> Callable[[list[Any]], Made]:
     """`run`, each call of which is told as a launch of the whole."""
+    return run if whole is None else lambda arguments: told(run, arguments, whole)
 
-    def call(arguments: list[Any]) -> Made:
-        if observers.current is None:
-            return run(arguments)
-        start = time.perf_counter_ns()
-        results = run(arguments)
-        observers.launched(whole, start, time.perf_counter_ns())
-        return results
 
-    return run if whole is None else call
+def told(run: Callable[[list[Any]], Made], arguments: list[Any], whole: Whole | None) -> Made:
+    """What `run` makes of its arguments, told as a launch of the whole."""
+    if observers.current is None or whole is None:
+        return run(arguments)
+    start = time.perf_counter_ns()
+    results = run(arguments)
+    observers.launched(whole, start, time.perf_counter_ns())
+    return results
 
 
 @optional(None)

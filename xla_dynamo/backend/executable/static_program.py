@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from xla_dynamo.errors import CompileError, UnsupportedOp
 from . import partition, segments, torch_kernels
 from .compile import describe
 from .launch import compile_launch
-from .parts import Parts, watched
+from .parts import Parts, Whole, watched
 from .request import Request, warn_of_eager
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -69,29 +70,76 @@ def _compile_static(
     kernels = torch_kernels.between_programs(graph, request)
     if not refused and not kernels:
         return _or_eager(graph, request)
+    if not refused:
+        parts = Parts()
+        run, *_ = in_turn(graph, module, request, kernels, parts)
+        return watched(run, recorded(parts, request, graph))
     unsupported.report(refused, request.options)
-    steps = partition.split(graph, {*refused, *kernels}, late=not refused)
-    parts = None if refused else Parts()
+    steps = partition.split(graph, {*refused, *kernels})
+    compile_segment = functools.partial(_compile_segment, graph, request, steps, bool(kernels))
+    runs = [compile_segment(step) for step in steps if isinstance(step, partition.Segment)]
+    return _built(graph, module, request, steps, runs, kernels)
+
+
+def in_turn(
+    graph: Graph,
+    module: GraphModule,
+    request: Request,
+    kernels: Collection[Node],
+    parts: Parts,
+    others: Sequence[Callable[[], Any]] = (),
+) -> list[Any]:
+    """What runs programs of XLA and `kernels` of `graph` in turn; and what `others` compile.
+
+    All are compiled at once, as parts of one graph.
+    """
+    steps = partition.split(graph, kernels, late=True)
+    request = replace(request, parts=parts)
+    jobs = [
+        functools.partial(_compile_segment, graph, request, steps, True, step)
+        for step in steps
+        if isinstance(step, partition.Segment)
+    ]
+    made = parts.compiled([*jobs, *others], lambda job: job())
+    runs, rest = made[: len(jobs)], made[len(jobs) :]
+    return [_built(graph, module, request, steps, runs, kernels), *rest]
+
+
+def recorded(parts: Parts, request: Request, graph: Graph) -> Whole | None:
+    """Record what was compiled as one compile, of `graph`."""
+    values = [node.meta["val"] for node in fx.placeholders(graph) if node.users]
+    shapes = tuple(describe(value) for value in values if isinstance(value, torch.Tensor))
+    where = str(first_location(graph))
+    return parts.record(request.name, shapes, graph, request.reason, where)
+
+
+def _compile_segment(
+    graph: Graph,
+    request: Request,
+    steps: Sequence[partition.Segment | Node],
+    is_strided: bool,
+    segment: partition.Segment,
+) -> Run:
+    """The launch of a segment.
+
+    is_strided: PyTorch's kernels follow, which compute in the order of memory that eager has,
+        channels_last or not.
+    """
     visible = set(fx.results(graph)[: request.visible])
+    is_visible = is_strided or not visible.isdisjoint(segment.outputs)
+    part = part_of(request, graph, segment, len(segment.outputs) if is_visible else 0)
+    return _or_eager(segment.graph, replace(part, updates=_updates(graph, request, segment, steps)))
 
-    def compile_segment(segment: partition.Segment) -> Run:
-        # PyTorch's kernels compute in the order of memory that eager has, channels_last or not.
-        is_visible = bool(kernels) or not visible.isdisjoint(segment.outputs)
-        part = part_of(request, graph, segment, len(segment.outputs) if is_visible else 0)
-        updates = _updates(graph, request, segment, steps)
-        return _or_eager(segment.graph, replace(part, updates=updates, parts=parts))
 
-    made = [step for step in steps if isinstance(step, partition.Segment)]
-    whole = None
-    if parts is None:
-        runs = [compile_segment(segment) for segment in made]
-    else:
-        values = [node.meta["val"] for node in fx.placeholders(graph) if node.users]
-        shapes = tuple(describe(value) for value in values if isinstance(value, torch.Tensor))
-        where = str(first_location(graph))
-        runs = parts.compiled(made, compile_segment)
-        whole = parts.record(request.name, shapes, graph, request.reason, where)
-    run = segments.build(
+def _built(
+    graph: Graph,
+    module: GraphModule,
+    request: Request,
+    steps: Sequence[partition.Segment | Node],
+    runs: Sequence[Run],
+    kernels: Collection[Node],
+) -> Run:
+    return segments.build(
         graph,
         steps,
         lambda segment: runs[segment.index],
@@ -99,9 +147,8 @@ def _compile_static(
         convert=on_device.host_of,
         copy_duplicate=torch.clone if request.no_output_aliasing else torch.Tensor.detach,
         kernels={node: torch_kernels.kernel(node) for node in kernels},
-        strided=visible,
+        strided=set(fx.results(graph)[: request.visible]),
     )
-    return watched(run, whole)
 
 
 def _updates(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph import fx, kernel_calls
+from xla_dynamo.backend.graph import error_origin, fx, kernel_calls
 from xla_dynamo.backend.graph.torch_private import kernels_only
 from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.lowering.source import location_of
@@ -28,8 +28,8 @@ from .request import Request
 def between_programs(graph: Graph, request: Request) -> list[Node]:
     """The nodes that PyTorch computes, where tensors are in the memory that it has them in.
 
-    Values of the lazy device, and programs that several replicas run at once, have their kernels
-    within.
+    Programs that several replicas run at once have their kernels within, and graphs of
+    torch.compile on tensors of the lazy device. For what is recorded there, see array_parts.
     """
     target = request.context().target
     calls = fx.calls(graph)
@@ -58,6 +58,7 @@ def kernel(node: Node) -> Callable[..., Any]:
         except Exception as error:
             where = location_of(node)
             error.add_note(f"PyTorch's kernel of {op}, at {where}. {kernel_calls.REMEDY}")
+            error_origin.blame(error, node.meta.get("number"))
             raise
 
     return run

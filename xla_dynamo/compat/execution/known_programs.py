@@ -50,7 +50,9 @@ def key_of(
         path = "\n".join(map(_text_of, trace.state.path()))
     except _NoText:
         return None
-    return known.key_of([path, *_around(trace, live, dead)], options, device)
+    # Where it is the only device, PyTorch's kernels run between programs: not all is on disk there.
+    alone = str(device.client.device_count() == 1)
+    return known.key_of([path, *_around(trace, live, dead), alone], options, device)
 
 
 def text_of(trace: Trace, live: Sequence[int], dead: Sequence[int]) -> str:

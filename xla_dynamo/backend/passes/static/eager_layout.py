@@ -18,6 +18,9 @@ from xla_dynamo.backend.decompositions.eager_layout import LIKE, with_eager_stri
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.passes.contract import Context
 
+aten = torch.ops.aten
+_EXCHANGES = (aten.permute.default, aten.transpose.int)
+
 
 def restore_eager_layout(graph: Graph, context: Context) -> bool:
     """Give the values of a static graph the strides that eager's results have."""
@@ -30,6 +33,26 @@ def restore_eager_layout(graph: Graph, context: Context) -> bool:
             node.meta["val"] = value
             changed.add(node)
     return bool(changed)
+
+
+def infer_strides(graph: Graph) -> None:
+    """Give the values of a static graph, all row-major so far, the strides that eager's have.
+
+    Each gets memory of its own, but for views: a recorded graph has one fake tensor for all alike.
+    Where no dimensions are exchanged but a matrix's, all stay row-major.
+    """
+    calls = fx.calls(graph)
+    is_mixed = any(node.target in _EXCHANGES and node.meta["val"].dim() > 2 for node in calls)
+    for node in graph.nodes:
+        if node.op == "call_function":
+            own = _value(node) if is_mixed and node.all_input_nodes else None
+            node.meta["val"] = _distinct(node.meta.get("val")) if own is None else own
+        elif node.op == "placeholder":
+            node.meta["val"] = _distinct(node.meta.get("val"))
+
+
+def _distinct(value: Any) -> Any:
+    return pytree.tree_map_only(Tensor, lambda x: x.new_empty_strided(x.shape, x.stride()), value)
 
 
 def _value(node: Node) -> Any:
@@ -46,7 +69,7 @@ def _value(node: Node) -> Any:
         return None if new is old else new
     try:
         new = op(*args, **kwargs)
-    except RuntimeError:  # a view that strides do not allow
+    except (RuntimeError, ValueError):  # a view that strides do not allow
         return None
     same = [_shape(leaf) for leaf in pytree.tree_leaves(new)]
     return new if same == [_shape(leaf) for leaf in pytree.tree_leaves(old)] else None

@@ -17,6 +17,7 @@ from jax import Array, lax
 
 from .. import _windows, max_pooling
 from .._windows import Windows, lowest, window_slices
+from .prims import materialize
 
 # Above this extent on one axis, slices would be too many ops.
 _MOST_SLICES = 32
@@ -49,12 +50,15 @@ def scatter_by_index(
 ) -> Array:
     """Where no element is in two windows, each asks its own whether it was the maximum.
 
-    A scatter takes seven times as long.
+    A scatter takes seven times as long. XLA would find the maxima anew for each element that asks
+    where one program pools and takes the gradient: 590,000 windows of 2x2 in 43 ms, not 4.
+
+    As int64: with int32 XLA's loop that finds them is no vector code (23 ms, not 2).
     """
     if over is None or not over.disjoint or max(over.kernel) > _MOST_SLICES:
         return max_pooling.scatter_by_index.plain(rank, grad, x, indices, over)
     places = lax.iota(np.int32, math.prod(over.sizes)).reshape(over.sizes)
-    is_maximum = _spread(indices.astype(np.int32), over) == places
+    is_maximum = _spread(materialize(indices).astype(np.int32), over) == places
     return jnp.where(is_maximum, _spread(grad, over), 0).astype(x.dtype)
 
 
