@@ -50,7 +50,8 @@ def main() -> None:
     for name in files:
         seconds = max(options.timeout, SECONDS.get(name, 0))
         request = Request(str(checkout), name, str(out), seconds, real=bool(options.real))
-        run_file(request, functools.partial(start, options.real or sys.executable))
+        python = options.real or sys.executable
+        run_file(request, functools.partial(start, python, devices=options.devices))
         of_file = [r["outcome"] for r in _rows(out) if r["file"] == name and r["test"]]
         print(f"{name}: {dict(collections.Counter(of_file))}", flush=True)
 
@@ -84,9 +85,10 @@ def run_file(request: Request, start: Callable[[Request], int]) -> None:
         out.write_text("".join(json.dumps(row) + "\n" for row in [*kept, *added]))
 
 
-def start(python: str, request: Request) -> int:
+def start(python: str, request: Request, devices: int = 1) -> int:
     """Run what of a file is to be run in a process; its exit code, below 0 for a signal."""
     environment = {**os.environ, **ENVIRONMENT, **OF_FILES.get(request.file, {})}
+    environment["CPU_NUM_DEVICES"] = str(devices)
     environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
     text = json.dumps(dataclasses.asdict(request))
     with tempfile.TemporaryDirectory() as folder:
@@ -115,6 +117,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("checkout", type=Path, help="a checkout of pytorch/xla, such as v2.9.0")
     parser.add_argument("--only", default="", help="files that match this regular expression")
     parser.add_argument("--out", type=Path, default=Path("torch_xla_suite.jsonl"))
+    parser.add_argument("--devices", type=int, default=1, help="of the CPU: the record is of one")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take")
     parser.add_argument("--real", metavar="PYTHON", help="of an environment with torch_xla")
     parser.add_argument("--merge", type=Path, help="a run's file, to be put into the record")

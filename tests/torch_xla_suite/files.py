@@ -36,7 +36,6 @@ LEFT_OUT = frozenset(
 # As the checkout's own run_tests.sh sets it.
 ENVIRONMENT = {
     "PJRT_DEVICE": "CPU",
-    "CPU_NUM_DEVICES": "1",
     "PYTORCH_TEST_WITH_SLOW": "1",
     "XLA_DYNAMO_CACHE_DIR": "0",
 }

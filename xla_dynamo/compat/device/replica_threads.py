@@ -13,6 +13,7 @@ import torch
 
 from xla_dynamo.compat.execution.gang import Gang
 from xla_dynamo.compat.recording import devices, pending, replicas
+from xla_dynamo.compat.values import torch_private
 from xla_dynamo.errors import ReplicaError
 
 from . import step_barrier
@@ -67,10 +68,11 @@ def run(
             threading.Thread(target=one, args=(index,), daemon=True, name=f"xla_replica:{index}")
             for index in range(len(places))
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with torch_private.process_groups_of_threads():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
     errors = [each.error for each in outcomes if each.error is not None]
     if errors:
         causes = [e for e in errors if not isinstance(e, ReplicaError)]

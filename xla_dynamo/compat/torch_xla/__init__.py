@@ -23,6 +23,9 @@ from .version import __version__ as __version__
 
 xla_dynamo.compat.install()
 
+if torch.distributed.is_available():  # its backend "xla" is there without an import of its own
+    from .distributed import xla_backend as _xla_backend  # noqa: F401
+
 
 def device(index: int | None = None) -> torch.device:
     """Device `index`, which becomes the thread's default; without one, the default.

@@ -13,11 +13,14 @@ dispatch on 2.9 and 2.15 too (by a prototype of the device).
 - Dynamo: torch._C._dynamo.eval_frame, the execution strategy of a code object
 - control flow: torch._higher_order_ops.scan; torch.prims: torch._prims.__all__
 - devices: torch._C._autograd.DeviceType
+- process groups: torch.testing._internal.distributed.multi_threaded_pg, loaded where it is needed,
+  and torch._C._distributed_c10d
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
@@ -107,3 +110,24 @@ def dtensor_spec(mesh: Any, placements: Sequence[Any], tensor: torch.Tensor) -> 
 def hide(code: CodeType) -> None:
     """Let Dynamo run the frames of a code object, and what they call, without a look at them."""
     set_code_exec_strategy(code, _SKIP)
+
+
+@contextmanager
+def process_groups_of_threads() -> Iterator[None]:
+    """Give each thread a torch.distributed of its own: a default group, a rank, other groups.
+
+    Not where this thread has a default group: the others then share that.
+    """
+    if not torch.distributed.is_available() or torch.distributed.is_initialized():
+        yield
+        return
+    from torch.testing._internal.distributed import multi_threaded_pg
+
+    isolate = _C._distributed_c10d._set_thread_isolation_mode  # of groups' names
+    multi_threaded_pg._install_threaded_pg()
+    isolate(True)
+    try:
+        yield
+    finally:
+        isolate(False)
+        multi_threaded_pg._uninstall_threaded_pg()

@@ -267,9 +267,28 @@ def distributed(rank: int, count: int) -> None:
     assert objects == [{"rank": r, "more": "x" * r} for r in range(count)]
     dist.barrier()
     _point_to_point(rank, count, device)
-    _replicated_by_ddp(rank, count, device)
+    torch.manual_seed(2 + rank)  # DDP sends the parameters of rank 0
+    _replicated_by_ddp(rank, count, device, Block())
     _compiled(rank, count, device)
     dist.destroy_process_group()
+
+
+def replicated(rank: int, count: int) -> None:
+    """DDP, whose backend is there without an import of its own; threads have a group each."""
+    import torch.distributed as dist
+    import torch_xla.core.xla_model as xm
+
+    dist.init_process_group("xla", init_method="xla://")
+    assert (dist.get_rank(), dist.get_world_size()) == (rank, count)
+    total = torch.full((3,), rank + 1.0).to(xm.xla_device())
+    dist.all_reduce(total)
+    assert total.tolist() == [count * (count + 1) / 2] * 3
+    objects: list[Any] = [None] * count
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": r} for r in range(count)]
+    with _one_at_a_time:
+        model = Block()
+    _replicated_by_ddp(rank, count, xm.xla_device(), model)
 
 
 def _point_to_point(rank: int, count: int, device: torch.device) -> None:
@@ -325,12 +344,11 @@ def _compiled(rank: int, count: int, device: torch.device) -> None:
     torch.testing.assert_close(function(values[rank].to(device)).cpu(), expected)
 
 
-def _replicated_by_ddp(rank: int, count: int, device: torch.device) -> None:
+def _replicated_by_ddp(rank: int, count: int, device: torch.device, block: nn.Module) -> None:
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-    torch.manual_seed(2 + rank)  # DDP sends the parameters of rank 0
-    model = Block().double().to(device)
+    model = block.double().to(device)
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
     joined = Block().double()
     joined.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
@@ -396,6 +414,7 @@ PROGRAMS = {
     "training": training,
     "sharded": sharded,
     "distributed": distributed,
+    "replicated": replicated,
     "dtensor": dtensor,
 }
 

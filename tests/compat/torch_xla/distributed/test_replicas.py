@@ -32,6 +32,8 @@ PACKAGE = "tests.compat.torch_xla.distributed"
         ("collectives", "both", 4),
         *[pytest.param(p, "both", 4, marks=pytest.mark.slow) for p in ("training", "sharded")],
         ("distributed", "fork", 2),
+        ("replicated", "threads", 2),
+        pytest.param("replicated", "both", 4, marks=pytest.mark.slow),
         pytest.param("dtensor", "fork", 4, marks=pytest.mark.slow),
         *[
             pytest.param(program, kind, count, marks=pytest.mark.slow)
