@@ -128,6 +128,10 @@ LATE = {
     ("torch_xla/__init__.py", "xla_dynamo.compat.torch_xla"): "submodules load when used",
     ("torch_xla/__init__.py", "xla_dynamo.compat.torch_xla.distributed"): "the same",
     ("values/torch_private.py", "torch.distributed.tensor._dtensor_spec"): "takes a second",
+    (
+        "values/torch_private.py",
+        "torch.testing._internal.distributed",
+    ): "replicas in threads need it",
 }
 
 

@@ -40,7 +40,10 @@ def main() -> None:
     checkout = options.checkout.resolve()
     files = [name for name in files_of(checkout) if re.search(options.only, name)]
     if options.merge:
-        print(merge(_rows(options.merge), real=bool(options.real)))
+        rows = _rows(options.merge)
+        if options.devices > 1:
+            rows = [row | {"file": f"{row['file']} ({options.devices} devices)"} for row in rows]
+        print(merge(rows, real=bool(options.real)))
         return
     if not options.real and importlib.util.find_spec("absl") is None:
         sys.exit("torch_xla's tests import absl: pip install absl-py")
@@ -117,7 +120,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("checkout", type=Path, help="a checkout of pytorch/xla, such as v2.9.0")
     parser.add_argument("--only", default="", help="files that match this regular expression")
     parser.add_argument("--out", type=Path, default=Path("torch_xla_suite.jsonl"))
-    parser.add_argument("--devices", type=int, default=1, help="of the CPU: the record is of one")
+    parser.add_argument("--devices", type=int, default=1, help="of the CPU")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take")
     parser.add_argument("--real", metavar="PYTHON", help="of an environment with torch_xla")
     parser.add_argument("--merge", type=Path, help="a run's file, to be put into the record")

@@ -7,7 +7,10 @@ import re
 # A cause, and what it means: for the page.
 CAUSES = {
     "TPU only": "how torch_xla finds the chips of a TPU host, and its Pallas kernels for TPUs",
+    "ops of one thread": "replicas in threads have to record the same ops: docs/distributed.md",
     "many devices": "several replicas or devices, or a partitioner that splits between them",
+    "one device": "wants what a CPU of one device gives, or as many devices as a TPU has chips",
+    "partitioner": "Shardy splits what nothing marks otherwise than GSPMD, torch_xla's partitioner",
     "marks": "results of ops are not marked with shardings: with one device there is but one",
     "gradients of shards": "what mark_sharding gives has a gradient here: docs/legacy.md",
     "name of _XLAC": "a name of the C++ extension that no public script uses",
@@ -16,6 +19,7 @@ CAUSES = {
     "text of the IR": "asserts lines of torch_xla's IR, HLO or StableHLO that are other ones here",
     "text of a message": "an error or a warning comes, in other words",
     "internal counters": "counts how often torch_xla makes, moves or destroys tensors inside",
+    "names of counters": "collectives are counted by PyTorch's names of ops, not by torch_xla's",
     "counts of programs": "other numbers of programs compiled or run, or of transfers",
     "eager's error": "eager PyTorch's error or value, where the test wants torch_xla's own",
     "at the barrier": "the error comes at the barrier, and names the line: docs/legacy.md",
@@ -32,10 +36,16 @@ CAUSES = {
 }
 # The first that `file::test: what it says` matches counts; others are written into the record.
 _WORDS = {
+    "one device": [
+        *("test_spmd_debugging", "_runtime_device_count: AssertionError: 4 != 1"),
+        "ddp_correctness_env_init",  # env:// is for processes
+    ],
+    "ops of one thread": ["ReplicaError: replicas recorded different programs"],
     "sparse": ["sparse_coo"],
     "time": ["takes longer than"],
     "package that is not installed": ["No module named '(?!torch_xla)", r"load custom C\+\+ ops"],
     "dynamic sizes": ["_xla_mark_dynamic", "unbounded_dynamism"],
+    "names of counters": [r"assert \('?xla::", "assert 'xla::"],
     "TPU only": ["_internal_tpu", "_runtime_tpu", r"_tpu\.py", "TpuPlugin", "is a TPU kernel"],
     "pytest": [r"test_eager_with_torch_compile\.py:\d", r"aliases\.py:\d"],
     "name of _XLAC": [r"_XLAC\."],
@@ -63,6 +73,7 @@ _WORDS = {
     "newer PyTorch": [
         *("export_for_training", "test_clip_grad_norm_zero", "shape_mix_with_non_dynamic"),
     ],
+    "partitioner": ["test_scan_2d_sharding"],
     "after another": ["test_xla_distributed_checkpoint.*group twice"],
     "gradients of shards": ["test_xla_distribute_tensor", "test_xla_placement"],
     "marks": [
@@ -93,7 +104,7 @@ _WORDS = {
         *("prim::Constant", "xla::device_data", "XLAData: None", "_hlo", r"_ir\b", "opt-barrier"),
         *("test_inline_", "test_constant_wrapping", "save_load.py.*test_resnet18", r"save\.txt"),
         *("XLA_SAVE_TENSORS_FILE", "debug_annotations", "test_clear_pending_irs"),
-        *("while\\(", "test_update_kv_cache"),
+        *("while\\(", "test_update_kv_cache", "test_scan_xla_patched_linear"),
     ],
     "internal counters": [
         *("DestroyXlaTensor", "RegisterXLAFunc", "nll_loss_backward", "TensorToData"),
@@ -110,7 +121,12 @@ _WORDS = {
     ],
     "counts of programs": [
         *("test_cached_addcdiv", "_fallback", "test_resnet18_stablehlo", "rendezvous_default"),
-        *("test_eager_in_place", "test_eager_metrics", "TrainingBasicTest.test_resnet18"),
+        *(
+            "test_dynamo_input_sharding_changed",
+            "test_eager_in_place",
+            "test_eager_metrics",
+            "TrainingBasicTest.test_resnet18",
+        ),
     ],
     "many devices": [
         *("multi_cpu", "test_torchrun", "auto.sharding", "_multi_slice_", "hybrid_mesh"),

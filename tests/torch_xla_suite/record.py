@@ -22,12 +22,13 @@ _COUNTED = ("passed", "skipped", "failed", "error", "crash", "too long")
 _HEAD = """\
 # What torch_xla's own tests give here
 
-The test files of torch_xla 2.9 that need one device, run on this project with the CPU, each in a
-process of its own. [CONTRIBUTING.md](../CONTRIBUTING.md#torch_xlas-tests) has the command, which
-writes this page. Skipped are those that skip themselves here, most for want of a TPU or of several
-devices. A crash is a test that ends the process, or the process itself where it ends badly behind
-its last test; "too long" takes longer than its limit. The last two columns are what torch_xla 2.9.0
-itself gives on the CPU, in an environment of its own, for the files that were run there.
+The test files of torch_xla 2.9, run on this project with the CPU, as one device, or as four where
+it says so, each in a process of its own.
+[CONTRIBUTING.md](../CONTRIBUTING.md#torch_xlas-tests) has the command, which writes this page.
+Skipped are those that skip themselves here, most for want of a TPU or of several devices. A crash
+is a test that ends the process, or the process itself where it ends badly behind its last test;
+"too long" takes longer than its limit. The last two columns are what torch_xla 2.9.0 itself gives
+on the CPU, in an environment of its own, for the files that were run there.
 `tests/torch_xla_suite/record.toml` has each test that does not pass, with what it says.
 """
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.compat.execution import sync
 from xla_dynamo.compat.execution.gang import Gang
 from xla_dynamo.compat.recording import devices, pending, replicas
 from xla_dynamo.compat.values import torch_private
@@ -57,6 +58,8 @@ def run(
         except BaseException as error:
             outcomes[index].error = error
             gang.fail(rank, error)
+            ended = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            sync.give_up(pending.trace(place), ended)  # else the next run would launch it
             if not isinstance(error, ReplicaError):
                 print(f"Exception in model function for device={place}: {error}", file=sys.stderr)
                 traceback.print_exc(limit=16, file=sys.stderr)

@@ -8,6 +8,7 @@ all the same (see failed_values).
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import sys
 import time
@@ -149,6 +150,15 @@ def _run_others(trace: Trace, live: _Numbers, dead: _Numbers, error: Exception) 
         raise error
     finally:
         del error, latest  # their tracebacks hold this frame
+
+
+def give_up(trace: Trace, error: Exception) -> None:
+    """Run what is pending without other replicas, whose run has ended with `error`: who reads
+    what was to be exchanged gets that.
+    """
+    with trace.lock, contextlib.suppress(Exception):
+        if trace.state.collective:
+            _run_others(trace, alive(trace), (), error)
 
 
 def alive(trace: Trace) -> tuple[int, ...]:

@@ -239,6 +239,8 @@ def distributed(rank: int, count: int) -> None:
         summed, mean, sent = x.clone(), x.clone(), x.clone()
         dist.all_reduce(summed, group=group)
         dist.all_reduce(mean, op=dist.ReduceOp.AVG, group=group)
+        kept = x.clone()
+        dist.reduce(kept, dst=ranks[-1], group=group)
         dist.broadcast(sent, src=ranks[-1], group=group)
         parts = [torch.empty_like(x) for _ in ranks]
         dist.all_gather(parts, x, group=group)
@@ -255,6 +257,7 @@ def distributed(rank: int, count: int) -> None:
             (summed, total),
             (mean, total / size),
             (sent, rows[-1]),
+            (kept, total if rank == ranks[-1] else rows[place]),
             (torch.stack(parts), torch.stack(rows)),
             (whole, torch.cat(rows)),
             (own, total[place : place + 1]),

@@ -169,6 +169,18 @@ try:
     torch_xla.launch(lambda rank: 1 / rank)
 except ZeroDivisionError:
     print("raised")
+
+def exchanges(rank, failing):
+    total = xm.all_reduce("sum", torch.ones(2, device="xla"))
+    if rank == failing:
+        raise KeyError(rank)
+    assert total.tolist() == [3.0, 3.0]
+
+try:
+    torch_xla.launch(exchanges, args=(1,))
+except KeyError:
+    torch_xla.launch(exchanges, args=(None,))  # nothing of the run before is left
+    print("again")
 """
 
 
@@ -177,7 +189,8 @@ def test_launch_calls_a_thread_for_each_device_of_a_cpu() -> None:
     for rank in range(3):
         assert f"rank {rank} of 3 ended on xla:{rank}" in printed
     assert "rank 0 of 1 ended on xla:0" in printed
-    assert printed.rstrip().endswith("raised")
+    assert "raised" in printed
+    assert printed.rstrip().endswith("again")
 
 
 FORKED = """

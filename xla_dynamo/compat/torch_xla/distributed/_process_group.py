@@ -127,7 +127,18 @@ class ProcessGroupXla(_Group):
             _collectives.all_reduce(kind, there, scale, self._groups)
         return done(list(tensors))
 
-    allreduce_coalesced = reduce = allreduce
+    allreduce_coalesced = allreduce
+
+    @torch.no_grad()
+    def reduce(self, tensors: Tensors, options: Any = None, **named: Any) -> Any:
+        """allreduce, whose result the root keeps: the others' tensors stay as they are."""
+        own = [tensor.clone() for tensor in tensors]
+        self.allreduce(tensors, options)
+        is_root = torch.tensor(self.rank() == getattr(options, "rootRank", 0), device="cpu")
+        for tensor, before in zip(tensors, own, strict=True):
+            # A value, not an if: replicas have one program.
+            tensor.copy_(torch.where(is_root.to(tensor.device), tensor, before))
+        return done(list(tensors))
 
     def broadcast(self, tensors: Tensors, options: Any = None, **named: Any) -> Any:
         """Overwrite the tensors by those of the root."""

@@ -33,13 +33,15 @@ def _rendezvous(url: str, timeout: Any = None, **kwargs: Any) -> Iterator[tuple[
 
 
 def _store(member: replicas.Member) -> Any:
-    """A store that all replicas share: rank 0 serves it."""
+    """A store that all replicas share: rank 0 serves it, and does not end before all are there."""
     is_server = member.rank == 0
     host, store = "127.0.0.1", None
     if is_server:
         store = _distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
     ports = member.world.exchange(member.rank, "xla://", store.port if store else 0)
-    return store or _distributed.TCPStore(host, ports[0], is_master=False)
+    store = store or _distributed.TCPStore(host, ports[0], is_master=False)
+    member.world.exchange(member.rank, "xla://, connected", None)
+    return store
 
 
 def new_xla_process_group(
