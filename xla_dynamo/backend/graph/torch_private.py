@@ -50,6 +50,14 @@ wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass  # type: ignore[attr
 without_torch_function: Any = torch._C._disabled_torch_function_impl
 
 
+def another_fake(of: torch.Tensor) -> torch.Tensor:
+    """A fake tensor like this one, with memory of its own; an op takes ten times as long."""
+    if not isinstance(of, FakeTensor):
+        return of
+    memory = torch.empty_strided(of.shape, of.stride(), dtype=of.dtype, device="meta")
+    return FakeTensor(of.fake_mode, memory, of.device)
+
+
 def _keys_above_kernels() -> Any:
     keys, key = torch._C.DispatchKeySet, torch._C.DispatchKey  # type: ignore[attr-defined]
     above = keys(key.AutogradCPU) | keys(key.ADInplaceOrView) | keys(key.AutocastCPU)
