@@ -7,7 +7,7 @@ checked, and what is unique is compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import scipy.special
 import torch
 from torch.utils import _pytree as pytree
 
-from .values import assert_same
+from .values import Values, assert_same, cotangents
 
 UNDEFINED = frozenset(
     {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
@@ -195,6 +195,36 @@ CHECKS: dict[str, Check] = {
     "special.bessel_y1": _as_scipy("y1"),
     "topk": partial(_selected, 1),
 }
+
+# Operators whose results are values and their positions -> the place of `dim` after the input.
+_SELECTIONS = {"kthvalue": 1, "mode": 0, "sort": 0, "topk": 1}
+
+
+def gradients(op: str, sample: Any, got: Values, want: Values) -> Sequence[torch.Tensor | None]:
+    """Eager's gradients; of a selection, those that belong to the positions which `got` has."""
+    wanted: Sequence[torch.Tensor | None] = want.gradients or ()
+    if op == "msort" and got.gradients:
+        return [_among_equal(sample.input.detach(), *got.gradients, *wanted)]
+    if op not in _SELECTIONS or torch.equal(got.results[1], want.results[1]):
+        return wanted
+    (values, positions), gradient = got.results, wanted[0]
+    assert gradient is not None
+    (cotangent,) = cotangents([values])
+    dim = _dim(sample, _SELECTIONS[op])
+    if positions.dim() < gradient.dim():
+        positions, cotangent = positions.unsqueeze(dim), cotangent.unsqueeze(dim)
+    return [torch.zeros_like(gradient).scatter_add(dim, positions, cotangent)]
+
+
+def _among_equal(x: torch.Tensor, got: Any, want: Any) -> torch.Tensor:
+    """`want` with what equal elements of `x` have exchanged as they have in `got`, if they have."""
+
+    def order(gradient: torch.Tensor) -> torch.Tensor:
+        first = gradient.argsort(dim=0, stable=True)
+        return first.gather(0, x.gather(0, first).argsort(dim=0, stable=True))
+
+    return torch.zeros_like(want).scatter(0, order(got), want.gather(0, order(want)))
+
 
 # Random operators whose answer is also one of several: what of it has a distribution.
 _INVARIANTS: dict[str, Callable[[Any], Any]] = {

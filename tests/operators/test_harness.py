@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from tests.like_eager.lazy import Laid
 from tests.operators import values
 from tests.operators.accuracy import is_rounding
-from tests.operators.alternatives import check
+from tests.operators.alternatives import check, gradients
 from tests.operators.cases import Case, cases, samples, shard
 from tests.operators.doors import Function, bucketed, compiled
 from tests.operators.pool import Worker
@@ -217,6 +217,33 @@ def test_an_unstable_sort_may_exchange_equal_elements_only() -> None:
             check("argsort", SampleInput(x), torch.tensor(wrong), first)
     with pytest.raises(AssertionError):
         check("argsort", SampleInput(x, kwargs={"stable": True}), second, first)
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_gradients_of_equal_elements_follow_their_positions(dim: int) -> None:
+    x = torch.tensor([[2.0, 1.0, 2.0], [3.0, 3.0, 3.0]])
+    sample = SampleInput(x, args=(dim,))
+    (eager,) = values.backward(values.caller(torch.sort), [sample_of(x, dim)])
+    assert gradients("sort", sample, eager, eager) is eager.gradients
+    places = eager.results[1].flip(dim) if dim else eager.results[1]
+    other = values.Values((eager.results[0], places), None, None)
+    (moved,) = gradients("sort", sample, other, eager)
+    assert moved is not None
+    (cotangent,) = values.cotangents([eager.results[0]])
+    assert torch.equal(moved.gather(dim, places), cotangent)
+
+
+def test_gradients_of_equal_elements_whose_positions_are_not_told() -> None:
+    x, sample = torch.tensor([2.0, 1.0, 2.0]), SampleInput(torch.tensor([2.0, 1.0, 2.0]))
+    want = values.Values(x, None, (torch.tensor([5.0, 6.0, 7.0]),))
+    for found, is_right in (([7.0, 6.0, 5.0], True), ([6.0, 5.0, 7.0], False)):
+        got = values.Values(x, None, (torch.tensor(found),))
+        (expected,) = gradients("msort", sample, got, want)
+        assert torch.equal(torch.tensor(found), torch.as_tensor(expected)) is is_right
+
+
+def sample_of(x: torch.Tensor, dim: int) -> SampleInput:
+    return SampleInput(x.clone().requires_grad_(), args=(dim,))
 
 
 def test_a_dead_worker_is_a_crash_and_the_next_one_runs() -> None:

@@ -60,7 +60,7 @@ def backward(function: Callable[[Any], Any], samples: Sequence[Any]) -> list[Val
     """Results, and gradients of each sample's arguments for fixed random cotangents."""
     packed = [arguments(sample) for sample in samples]
     outputs: list[torch.Tensor] = []
-    cotangents: list[torch.Tensor] = []
+    given_back: list[torch.Tensor] = []
     inputs: list[torch.Tensor] = []
     spans = []
     results = function(packed)
@@ -70,10 +70,10 @@ def backward(function: Callable[[Any], Any], samples: Sequence[Any]) -> list[Val
         inputs += mine
         roots = _differentiable(sample.output_process_fn_grad(result))
         outputs += roots
-        cotangents += _cotangents(roots)
+        given_back += cotangents(roots)
     gradients = (None,) * len(inputs)
     if inputs and outputs:
-        gradients = torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
+        gradients = torch.autograd.grad(outputs, inputs, given_back, allow_unused=True)
     detached = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, results)
     return [
         Values(result, None, gradients[slice(*span)])
@@ -86,7 +86,7 @@ def _differentiable(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
 
-def _cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Random, and the same for a sample wherever it stands in a group, and for wider dtypes."""
     generator = torch.Generator().manual_seed(1)
 
