@@ -65,16 +65,18 @@ def test_costs_no_more_than_jax(problem: Problem) -> None:
     assert comparison.ratio("arguments") < 1.01
 
 
-# Networks that have been compiled, and what costs more than BOUND in one: docs/tpu.md says why.
+# Networks that have been compiled, and what costs more than in JAX: docs/tpu.md says why.
 NETWORKS: dict[tuple[str, str], dict[str, float]] = {
     ("gpt2", "bfloat16"): {},
-    ("gpt2", "autocast"): {"bytes_accessed": 1.09},
-    ("bert", "bfloat16"): {"bytes_accessed": 1.08, "temporary": 1.2},
-    ("bert", "autocast"): {},
+    ("gpt2", "autocast"): {"bytes_accessed": 1.1},
+    ("bert", "bfloat16"): {},
+    ("bert", "autocast"): {"bytes_accessed": 1.18},
     ("llama", "bfloat16"): {},
-    ("vit", "bfloat16"): {"temporary": 1.15},
+    ("llama", "autocast"): {},
+    ("vit", "bfloat16"): {},
     ("vit", "autocast"): {},
     ("resnet50", "bfloat16"): {},
+    ("resnet50", "autocast"): {"temporary": 1.31, "hbm": 1.26},
     ("unet", "bfloat16"): {},
     ("unet", "autocast"): {},
 }
@@ -84,11 +86,11 @@ NETWORKS: dict[tuple[str, str], dict[str, float]] = {
 @pytest.mark.tpu
 @pytest.mark.parametrize(("name", "dtype"), NETWORKS)
 def test_networks_cost_no_more_than_jax(name: str, dtype: str) -> None:
-    """Both sides take libtpu from 3 to 14 minutes for each, on two cores that others use too."""
+    """Both sides take libtpu from 2 to 14 minutes for each, on two cores that others use too."""
     comparison = tpu.compare(torch_networks.NETWORKS[name], "medium", dtype)
     bounds = NETWORKS[name, dtype]
-    for measure in ("bytes_accessed", "temporary", "cycles"):
-        assert comparison.ratio(measure) < bounds.get(measure, BOUND), measure
+    for measure in ("bytes_accessed", "computed", "hbm", "temporary", "cycles"):
+        assert comparison.ratio(measure) <= bounds.get(measure, 1), measure
     ours = comparison.ours
     assert ours.outputs - ours.aliased < 2**14
 

@@ -207,7 +207,7 @@ def gradients(op: str, sample: Any, got: Values, want: Values) -> Sequence[torch
         return [_among_equal(sample.input.detach(), *got.gradients, *wanted)]
     if op not in _SELECTIONS or torch.equal(got.results[1], want.results[1]):
         return wanted
-    (values, positions), gradient = got.results, wanted[0]
+    (values, positions), gradient = got.results, next(iter(wanted))
     assert gradient is not None
     (cotangent,) = cotangents([values])
     dim = _dim(sample, _SELECTIONS[op])

@@ -72,5 +72,17 @@ def test_others_stay(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
     assert not rewritten(function, x)[0]
 
 
+@pytest.mark.parametrize("lined", ["_to_copy", "view"])
+def test_the_users_line_stays_on_both(lined: str) -> None:
+    """Ops of backward that autograd makes have none."""
+    module = traced(lambda x: x.sin().view(-1, 4).to(BF16), torch.randn(2, 3, 4))
+    for node in fx.calls(module.graph):
+        node.meta.pop("stack_trace", None)
+        if lined in str(node.target):
+            node.meta["stack_trace"] = "line 1"
+    assert view_narrow_tensors(module.graph, Context("test", WayIn.COMPILE, Target("tpu")))
+    assert [node.meta.get("stack_trace") for node in fx.calls(module.graph)[1:]] == ["line 1"] * 2
+
+
 def test_programs_for_the_cpu_stay() -> None:
     assert not rewritten(lambda x: x.float().view(-1), torch.ones(2, 3, dtype=BF16), "cpu")[0]

@@ -71,11 +71,12 @@ def _exchange(graph: Graph, outer: Node, inner: Node) -> Node:
     shapes = {view: view.meta["val"].shape, cast: source.meta["val"].shape}
     dtypes = {view: source.meta["val"].dtype, cast: cast.meta["val"].dtype}
     value = source.meta["val"].new_empty(shapes[outer], dtype=dtypes[outer])
+    like = next((each for each in (outer, inner, source) if "stack_trace" in each.meta), outer)
     with graph.inserting_before(outer):
         args = (source, *outer.args[1:])
-        first = insert(graph, outer.target, args, outer.kwargs, like=outer, value=value)
+        first = insert(graph, outer.target, args, outer.kwargs, like=like, value=value)
         args, result = (first, *inner.args[1:]), outer.meta["val"]
-        second = insert(graph, inner.target, args, inner.kwargs, like=inner, value=result)
+        second = insert(graph, inner.target, args, inner.kwargs, like=like, value=result)
     substitute(outer, second)
     if not inner.users:
         graph.erase_node(inner)
