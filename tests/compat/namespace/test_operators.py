@@ -35,6 +35,25 @@ def test_attention_with_gradients(device: str) -> None:
     close(x.grad, expected.grad)
 
 
+@pytest.mark.parametrize(("window", "cap"), [(None, None), (3, None), (3, 2.0)])
+def test_splash_attention(window: int | None, cap: float | None) -> None:
+    """Heads that share keys, segments and a sliding window; with a cap, without PyTorch's op."""
+    q, (k, v) = torch.randn(1, 4, 8, 16), torch.randn(2, 1, 2, 8, 16)
+    ids = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1]])
+    config = custom_kernel.SplashAttentionConfig(
+        attentiontype_local_sliding=window is not None, slide_window_size=window
+    ).to_json()
+    out = custom_kernel.splash_attention(
+        q.to(XLA), k.to(XLA), v.to(XLA), config, ids.to(XLA), attn_logits_soft_cap=cap
+    )
+    scores = q @ k.repeat_interleave(2, 1).mT
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    distance = torch.arange(8)[:, None] - torch.arange(8)
+    allowed = (distance >= 0) & (distance < (window or 8)) & (ids[0][:, None] == ids[0])
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+    close(out, weights @ v.repeat_interleave(2, 1))
+
+
 @pytest.mark.parametrize("backend", ["xla", "openxla"])
 def test_they_compile(backend: str) -> None:
     device = "cpu" if backend == "xla" else "xla"

@@ -113,13 +113,18 @@ def splash_attention(
 ) -> torch.Tensor:
     """softmax(q kᵀ) v for (batch, heads, length, width); scores are not scaled."""
     settings = SplashAttentionConfig.from_json(config)
-    repeat = q.shape[1] // k.shape[1]
-    keys, values = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
-    scores = torch.einsum("bhqd,bhkd->bhqk", q, keys)
     allowed = _allowed(q.shape[2], k.shape[2], q.device, causal, settings)
     if decoder_segment_ids is not None:
         ids = decoder_segment_ids
         allowed = allowed & (ids[:, None, :, None] == ids[:, None, None, :])
+    if attn_logits_soft_cap is None:
+        mask, shared = _and(None, allowed, q), q.shape[1] != k.shape[1]
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=1.0, enable_gqa=shared
+        )
+    repeat = q.shape[1] // k.shape[1]
+    keys, values = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
+    scores = torch.einsum("bhqd,bhkd->bhqk", q, keys)
     weights = softmax(scores, allowed, attn_logits_soft_cap)
     return torch.einsum("bhqk,bhkd->bhqd", weights, values)
 
