@@ -35,16 +35,20 @@ def test_attention_with_gradients(device: str) -> None:
     close(x.grad, expected.grad)
 
 
-@pytest.mark.parametrize(("window", "cap"), [(None, None), (3, None), (3, 2.0)])
-def test_splash_attention(window: int | None, cap: float | None) -> None:
+@pytest.mark.parametrize(
+    ("window", "cap", "segments"),
+    [(None, None, False), (None, None, True), (3, None, True), (3, 2.0, True)],
+)
+def test_splash_attention(window: int | None, cap: float | None, segments: bool) -> None:
     """Heads that share keys, segments and a sliding window; with a cap, without PyTorch's op."""
     q, (k, v) = torch.randn(1, 4, 8, 16), torch.randn(2, 1, 2, 8, 16)
-    ids = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1]])
+    ids = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1]]) * segments
     config = custom_kernel.SplashAttentionConfig(
         attentiontype_local_sliding=window is not None, slide_window_size=window
     ).to_json()
+    given = ids.to(XLA) if segments else None
     out = custom_kernel.splash_attention(
-        q.to(XLA), k.to(XLA), v.to(XLA), config, ids.to(XLA), attn_logits_soft_cap=cap
+        q.to(XLA), k.to(XLA), v.to(XLA), config, given, attn_logits_soft_cap=cap
     )
     scores = q @ k.repeat_interleave(2, 1).mT
     scores = scores if cap is None else cap * torch.tanh(scores / cap)

@@ -118,9 +118,13 @@ def splash_attention(
         ids = decoder_segment_ids
         allowed = allowed & (ids[:, None, :, None] == ids[:, None, None, :])
     if attn_logits_soft_cap is None:
-        mask, shared = _and(None, allowed, q), q.shape[1] != k.shape[1]
+        is_plain = decoder_segment_ids is None and not settings.attentiontype_local_sliding
+        masks: dict[str, Any] = {"attn_mask": _and(None, allowed, q)}
+        if is_plain and (not causal or q.shape[2] == k.shape[2]):
+            masks = {"is_causal": causal}
+        shared = q.shape[1] != k.shape[1]
         return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=1.0, enable_gqa=shared
+            q, k, v, scale=1.0, enable_gqa=shared, **masks
         )
     repeat = q.shape[1] // k.shape[1]
     keys, values = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
