@@ -134,6 +134,21 @@ def test_a_value_that_is_read_in_the_middle() -> None:
     torch.testing.assert_close(compute(weight.to(XLA), x.to(XLA)).cpu(), want, rtol=1e-4, atol=1e-2)
 
 
+def test_an_lstm_whose_loss_is_read_before_backward(calls: list[tuple[str, int, bool]]) -> None:
+    """What oneDNN keeps for the gradient is a value of the device between two windows."""
+    layer = nn.LSTM(64, 128, batch_first=True)
+    x = torch.linspace(-1, 1, 16 * 8 * 64).reshape(16, 8, 64)
+    weights = []
+    for device in ("cpu", "xla"):
+        own = copy.deepcopy(layer).to(device)
+        loss = own(x.to(device))[0].square().mean()
+        assert loss.item() > 0
+        loss.backward()
+        weights.append([parameter.grad.cpu() for parameter in own.parameters()])
+    torch.testing.assert_close(weights[1], weights[0])
+    assert [name for name, _, _ in calls] == ["lstm_layer", "lstm_layer_backward"]
+
+
 def test_results_that_views_or_arguments_are() -> None:
     weight, x = torch.randn(32, 3, 5, 5), batch()[0]
 

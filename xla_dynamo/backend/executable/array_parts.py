@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.torch_private import kernels_only
+from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.passes.static.eager_layout import infer_strides
 from xla_dynamo.backend.runtime import buffers, pjrt, transfers
 
@@ -33,7 +34,19 @@ def kernels_of(graph: Graph, request: Request, device: pjrt.Device) -> list[Node
     There programs would wait for each other's threads.
     """
     alone = device.platform == "cpu" and device.client.device_count() == 1
-    return torch_kernels.between_programs(graph, request) if alone else []
+    return _left(graph, request) if alone else []
+
+
+def _left(graph: Graph, request: Request) -> list[Node]:
+    """The nodes that are left to PyTorch.
+
+    What a layer of oneDNN's keeps for its gradient has another size than XLA's, which would compute
+    one of the two where only one of their windows is padded.
+    """
+    found = torch_kernels.between_programs(graph, request)
+    if request.options.bucket is None:
+        return found
+    return [node for node in found if node.target not in host_kernels.PAYS_BETWEEN]
 
 
 def compile_in_turn(
@@ -52,7 +65,7 @@ def compile_in_turn(
     infer_strides(first.graph)
     parts = Parts()
     compile_last = functools.partial(_last, graph, last, request, device, donated, parts)
-    own = torch_kernels.between_programs(first.graph, request)
+    own = _left(first.graph, request)
     module = GraphModule({}, Graph())
     run, (run_last, aliases) = static_program.in_turn(
         first.graph, module, request, own, parts, [compile_last]
