@@ -92,7 +92,7 @@ ORDERS = {
         ("passes",),
         ("pipeline",),
         ("capture", "executable"),
-        ("__init__", "tpu_cost", "jax_functions"),
+        ("__init__", "tpu_cost", "jax_functions", "training_step"),
     ],
 }
 
@@ -273,6 +273,7 @@ PUBLIC_ENOUGH = (
 # The files that name private modules or functions of torch, and which.
 PRIVATE = {
     "backend/capture/aot.py": "AOTAutograd and Dynamo: torch._dynamo, torch._functorch",
+    "backend/capture/optimizer_step.py": "torch.optim's step, and torch.compiler's flag",
     "backend/capture/own_errors.py": "Dynamo: torch._dynamo.exc",
     "backend/capture/recurrent_modules.py": "Dynamo: torch._dynamo.variables.builder",
     "backend/graph/torch_private.py": "what the backend uses, by one name each",

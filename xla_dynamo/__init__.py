@@ -35,13 +35,14 @@ from .errors import XlaDynamoError as XlaDynamoError
 if typing.TYPE_CHECKING:
     from .backend import xla as xla
     from .backend.jax_functions import jax_function as jax_function
+    from .backend.training_step import training_step as training_step
     from .reporting.session import report as report
 
     __version__: str
 
 
 def __getattr__(name: str) -> object:
-    """What loads more than this: `xla`, `jax_function`, `report` and `__version__`."""
+    """What loads more than this: `xla`, `jax_function`, `training_step`, `report`, a version."""
     if name == "__version__":
         from .versions import installed
 
@@ -50,6 +51,10 @@ def __getattr__(name: str) -> object:
         from .backend import jax_functions
 
         return jax_functions.jax_function
+    if name == "training_step":
+        from .backend import training_step
+
+        return training_step.training_step
     if name == "report":
         from .reporting import session
 
