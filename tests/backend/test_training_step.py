@@ -106,6 +106,27 @@ def test_a_mask_of_dropout_is_that_of_its_gradient() -> None:
     assert not torch.equal(first, second)
 
 
+def test_a_classifier_in_half_precision() -> None:
+    """Passes edit what backward adds to the graph, too: it has the loss's line."""
+    model, other = pair(lambda: nn.Sequential(nn.Embedding(20, 16), nn.LayerNorm(16)))
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m in (model, other)]
+    tokens, labels = torch.arange(12) % 7, torch.arange(12) % 5
+
+    def loss(model: nn.Module) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            scores = model(tokens) @ model[0].weight.T  # type: ignore[index]
+        return F.cross_entropy(scores.float(), labels)
+
+    step = xla_dynamo.training_step(optimizers[0])(lambda: loss(model))
+    for _ in range(2):
+        optimizers[1].zero_grad()
+        loss(other).backward()
+        optimizers[1].step()
+        step()
+    torch.testing.assert_close(model.state_dict(), other.state_dict(), atol=2e-2, rtol=0)
+    assert xla_dynamo.compiles()[-1].location.startswith(__file__)
+
+
 def test_batches_of_other_sizes() -> None:
     model, other = pair(lambda: nn.Linear(6, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -209,7 +209,9 @@ class _Step:
         given = {number: placeholders[position] for number, position in held.items()}
         with graph.inserting_before(graph.output_node()):
             arguments = loss, list(given.values()), added
-            graph.call_function(self._traced(tuple(given)), arguments)
+            step = graph.call_function(self._traced(tuple(given)), arguments)
+            # The user's line of all that is traced there: the loss's.
+            step.meta["stack_trace"] = loss.meta.get("stack_trace")
             detached = graph.call_method("detach", (loss,))
             detached.meta.update(loss.meta)
         graph.output_node().args = (tuple(detached if r is loss else r for r in results),)
