@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Least = Callable[[Callable[[], Any], Callable[[], Any]], float]
+Least = Callable[[Callable[[], Any], Callable[[], Any]], tuple[float, float]]
+Times = dict[str, tuple[float, float]]
 Sizes = tuple[int, int, int, int]  # width, hidden width, rows a replica, floats that are summed
 
 
-def measured(count: int, sizes: Sizes, least: Least) -> dict[str, float]:
+def measured(count: int, sizes: Sizes, least: Least) -> Times:
     """The times of `count` replicas of one process, or of this process's part of them."""
     import jax
     import jax.numpy as jnp
@@ -54,7 +55,7 @@ def measured(count: int, sizes: Sizes, least: Least) -> dict[str, float]:
     def once() -> None:
         state[0], state[1], state[2] = stepped(state[0], state[1], x)
 
-    step_ms = least(once, lambda: jax.block_until_ready(state))
+    step_times = least(once, lambda: jax.block_until_ready(state))
     summed = jax.jit(mapped(lambda v: jax.lax.psum(v, "r"), each, each))
     values = placed(np.ones((count, floats), np.float32), split)
     last: list[Any] = [None]
@@ -62,18 +63,19 @@ def measured(count: int, sizes: Sizes, least: Least) -> dict[str, float]:
     def reduce() -> None:
         last[0] = summed(values)
 
-    return {"step": step_ms, "all_reduce": least(reduce, lambda: jax.block_until_ready(last))}
+    return {"step": step_times, "all_reduce": least(reduce, lambda: jax.block_until_ready(last))}
 
 
 def _prepare(devices: int) -> None:
-    os.environ["PJRT_NPROC"] = str(4 * devices)  # threads: fewer can wait for each other for ever
+    if devices > 1:  # threads: fewer can wait for each other for ever
+        os.environ["PJRT_NPROC"] = str(4 * devices)
     import jax
 
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
 
 
-def in_one_process(count: int, sizes: Sizes, least: Least) -> dict[str, float]:
+def in_one_process(count: int, sizes: Sizes, least: Least) -> Times:
     """The times of `count` devices of this process."""
     _prepare(count)
     return measured(count, sizes, least)
@@ -81,7 +83,7 @@ def in_one_process(count: int, sizes: Sizes, least: Least) -> dict[str, float]:
 
 def in_process(
     rank: int, processes: int, address: str, count: int, sizes: Sizes, least: Least
-) -> dict[str, float]:
+) -> Times:
     """This process's part of a measurement over several, whose coordinator is at `address`."""
     _prepare(count // processes)
     import jax
@@ -93,8 +95,8 @@ def in_process(
     return found
 
 
-def start_all(command: Sequence[str], processes: int) -> str:
-    """Run `command RANK PROCESSES ADDRESS` for each rank; what rank 0 prints."""
+def start_all(command: Sequence[str], processes: int) -> list[str]:
+    """Run `command RANK PROCESSES ADDRESS` for each rank; what each prints."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     started = [
@@ -110,4 +112,4 @@ def start_all(command: Sequence[str], processes: int) -> str:
     for process, (_, errors) in zip(started, told, strict=True):
         if process.returncode:
             raise RuntimeError(errors)
-    return told[0][0]
+    return [printed for printed, _ in told]

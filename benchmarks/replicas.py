@@ -7,7 +7,8 @@ Each row is a process (or several) of its own: an MLP (512 to 1,024 to 512, floa
 replica, SGD with momentum), and an all-reduce of 16 MiB, as time, and as a replica's bytes by time.
 All on this machine's CPU, whose cores all replicas share: what is compared is what an engine adds.
 Times are the least of rounds of six steps. An engine is measured between two runs of JAX with as
-many devices in as many processes, of which the faster one counts. "spmd" is one program over all
+many devices in as many processes, of which the faster one counts; CPU time is that of all processes
+together, which a busy machine changes less. "spmd" is one program over all
 devices, which splits the batch, and all-reduces shards; "both" are processes of two threads each.
 """
 
@@ -34,20 +35,27 @@ BESIDE = {
     "processes": "jax processes",
     "both": "jax both",
 }
+Times = dict[str, tuple[float, float]]  # by what was measured: milliseconds, and of CPU time
 EACH = {"both": 2, "jax both": 2}  # devices of a process, where that is not one
-_ROUND, _ROUNDS = 6, 5
+_ROUND, _ROUNDS = 6, 12
 
 
-def least(step: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    """Milliseconds a step, after a first round."""
-    times = []
+def least(step: Callable[[], Any], wait: Callable[[], Any]) -> tuple[float, float]:
+    """Milliseconds a step, and of CPU time of this process, after a first round."""
+    times, cpu = [], []
     for _ in range(_ROUNDS + 1):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), time.process_time()
         for _ in range(_ROUND):
             step()
         wait()
         times.append((time.perf_counter() - start) / _ROUND * 1e3)
-    return min(times[1:])
+        cpu.append((time.process_time() - before) / _ROUND * 1e3)
+    return min(times[1:]), min(cpu[1:])
+
+
+def together(found: Sequence[Times]) -> Times:
+    """The times of several processes: those of the first, and the CPU time of all."""
+    return {what: (found[0][what][0], sum(each[what][1] for each in found)) for what in found[0]}
 
 
 def step_of(rows: int, place: Callable[[Any], Any]) -> Callable[[], None]:
@@ -72,7 +80,7 @@ def step_of(rows: int, place: Callable[[Any], Any]) -> Callable[[], None]:
     return once
 
 
-def of_spmd(count: int) -> dict[str, float]:
+def of_spmd(count: int) -> Times:
     """One program over all devices, the batch split over them."""
     os.environ["CPU_NUM_DEVICES"] = str(count)
     import xla_dynamo.compat  # noqa: F401  # isort: skip
@@ -87,7 +95,7 @@ def of_spmd(count: int) -> dict[str, float]:
     def place(x: Any) -> Any:
         return xs.mark_sharding(x.to("xla"), mesh, ("data", None)).global_tensor
 
-    step_ms = least(step_of(ROWS * count, place), xm.wait_device_ops)
+    step_times = least(step_of(ROWS * count, place), xm.wait_device_ops)
     values, rows = place(torch.ones(count, FLOATS)), ("data", None)
     last: list[Any] = [None]
 
@@ -100,16 +108,16 @@ def of_spmd(count: int) -> dict[str, float]:
         last[0] = summed()
         xm.mark_step()
 
-    return {"step": step_ms, "all_reduce": least(reduce, xm.wait_device_ops)}
+    return {"step": step_times, "all_reduce": least(reduce, xm.wait_device_ops)}
 
 
-def measured(rank: int) -> dict[str, float]:
+def measured(rank: int) -> Times:
     """What a replica of ours measures."""
     import torch
     import torch_xla.core.xla_model as xm
 
     device = xm.xla_device()
-    step_ms = least(step_of(ROWS, lambda x: x.to(device)), xm.wait_device_ops)
+    step_times = least(step_of(ROWS, lambda x: x.to(device)), xm.wait_device_ops)
     values = torch.ones(FLOATS).to(device)
     last: list[Any] = [None]
 
@@ -117,17 +125,19 @@ def measured(rank: int) -> dict[str, float]:
         last[0] = xm.all_reduce("sum", values)
         xm.mark_step()
 
-    return {"step": step_ms, "all_reduce": least(reduce, xm.wait_device_ops)}
+    return {"step": step_times, "all_reduce": least(reduce, xm.wait_device_ops)}
 
 
-def replica(rank: int) -> None:
-    """A process of xmp.spawn."""
-    found = measured(rank)
+def replica(rank: int, each: int) -> None:
+    """A replica of xmp.spawn, of `each` in a process."""
+    import torch_xla.core.xla_model as xm
+
+    every = xm.mesh_reduce("times", measured(rank), list)
     if rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(together(every[::each])), flush=True)
 
 
-def of_threads(count: int) -> dict[str, float]:
+def of_threads(count: int) -> Times:
     """DataParallel: a thread for each replica."""
     os.environ["CPU_NUM_DEVICES"] = str(count)
     import xla_dynamo.compat  # noqa: F401  # isort: skip
@@ -135,7 +145,7 @@ def of_threads(count: int) -> dict[str, float]:
     import torch_xla.core.xla_model as xm
     import torch_xla.distributed.data_parallel as dp
 
-    def loop(model: Any, loader: Any, device: Any, context: Any) -> dict[str, float]:
+    def loop(model: Any, loader: Any, device: Any, context: Any) -> Times:
         return measured(xm.get_ordinal())
 
     return dp.DataParallel(torch.nn.Linear(1, 1))(loop, [torch.ones(1)] * count)[0]
@@ -150,12 +160,12 @@ def of_processes(count: int, each: int = 1) -> None:
     import torch_xla.distributed.xla_multiprocessing as xmp
 
     if count == 1:
-        replica(0)
+        replica(0, 1)
     else:
-        xmp.spawn(replica, nprocs=count // each, start_method="fork")
+        xmp.spawn(replica, (each,), nprocs=count // each, start_method="fork")
 
 
-def run(engine: str, count: int) -> dict[str, float]:
+def run(engine: str, count: int) -> Times:
     """Measure in a process of its own."""
     command = ["-m", "benchmarks.replicas", "--engine", engine, str(count)]
     if engine in BESIDE.values() and engine != "jax" and count > 1:
@@ -164,32 +174,37 @@ def run(engine: str, count: int) -> dict[str, float]:
         done = subprocess.run(
             [sys.executable, *command], capture_output=True, text=True, check=True
         )
-        told = done.stdout
-    return json.loads(told.splitlines()[-1])
+        told = [done.stdout]
+    return together([json.loads(text.splitlines()[-1]) for text in told])
 
 
-def row(count: int, engine: str, found: dict[str, float], base: dict[str, float] | None) -> str:
+def row(count: int, engine: str, found: Times, base: Times | None) -> str:
     """A line of the table; of JAX itself without `base`."""
-    step, reduce = found["step"], found["all_reduce"]
-    ratios = {what: f"{found[what] / base[what]:.2f}" if base else "" for what in found}
-    cells = [
-        *(str(count), engine, f"{step:.2f}", ratios["step"]),
-        *(f"{reduce:.2f}", f"{FLOATS * 4 / reduce / 1e6:.2f}", ratios["all_reduce"]),
-    ]
+    cells = [str(count), engine]
+    for what, times in found.items():
+        compared = base[what] if base else ("", "")
+        for time_, of_jax in zip(times, compared, strict=True):
+            cells += [f"{time_:.2f}", f"{time_ / of_jax:.2f}" if of_jax else ""]
+        if what == "all_reduce":
+            cells.append(f"{FLOATS * 4 / times[0] / 1e6:.2f}")
     return f"| {' | '.join(cells)} |"
 
 
 def rows(counts: Sequence[int], engines: Sequence[str]) -> Iterator[str]:
     """The table, line by line."""
-    yield "| replicas | engine | step ms | / JAX | all-reduce ms | GB/s | / JAX |"
-    yield "|--:|---|--:|--:|--:|--:|--:|"
+    columns = "step ms | / JAX | CPU ms | / JAX"
+    yield f"| replicas | engine | {columns} | {columns.replace('step', 'all-reduce')} | GB/s |"
+    yield f"|--:|---|{'--:|' * 9}"
     for count in counts:
         for base, ours in itertools.groupby(engines, lambda engine: BESIDE[engine]):
             if count < 2 * EACH.get(base, 1) and base != "jax":
                 continue
             before, found = run(base, count), [(engine, run(engine, count)) for engine in ours]
             after = run(base, count)
-            least_of = {what: min(before[what], after[what]) for what in before}
+            least_of: Times = {
+                what: (min(before[what][0], after[what][0]), min(before[what][1], after[what][1]))
+                for what in before
+            }
             yield row(count, base, least_of, None)
             for engine, each in found:
                 yield row(count, engine, each, least_of)

@@ -241,17 +241,27 @@ def test_a_fresh_process_is_measured():
 
 
 def test_replicas_beside_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table for each number of replicas; JAX's times are the least of before and after."""
+    """Beside JAX in as many processes, whose times are the least of before and after."""
     ran: list[tuple[str, int]] = []
 
-    def run(engine: str, count: int) -> dict[str, float]:
+    def run(engine: str, count: int) -> replicas.Times:
         ran.append((engine, count))
-        jax_times = [each for each, _ in ran].count("jax") % 2 or 3
-        return {"step": 2.0, "all_reduce": float(jax_times) if engine == "jax" else 4.0}
+        of_jax = float([each for each, _ in ran].count(engine) % 2 or 3)
+        times = (of_jax, 2.0) if engine.startswith("jax") else (4.0, 4.0)
+        return {"step": (2.0, 1.0), "all_reduce": times}
 
     monkeypatch.setattr(replicas, "run", run)
-    lines = list(replicas.rows([2, 4]))
-    assert [engine for engine, count in ran if count == 4] == ["jax", *replicas.ENGINES, "jax"]
+    lines = list(replicas.rows([2, 4], list(replicas.BESIDE)))
+    assert [engine for engine, count in ran if count == 4] == [
+        *("jax", "spmd", "threads", "jax"),
+        *("jax processes", "processes", "jax processes"),
+        *("jax both", "both", "jax both"),
+    ]
     assert ("both", 2) not in ran
-    assert "| 2 | jax | 2.00 | 1.00 | 1.00 | 16.78 | 1.00 |" in lines
-    assert "| 4 | both | 2.00 | 1.00 | 4.00 | 4.19 | 4.00 |" in lines
+    assert "| 2 | jax | 2.00 |  | 1.00 |  | 1.00 |  | 2.00 |  | 16.78 |" in lines
+    assert "| 4 | both | 2.00 | 1.00 | 1.00 | 1.00 | 4.00 | 4.00 | 4.00 | 2.00 | 4.19 |" in lines
+
+
+def test_times_of_processes() -> None:
+    found = [{"step": (1.0, 2.0)}, {"step": (5.0, 3.0)}]
+    assert replicas.together(found) == {"step": (1.0, 5.0)}
