@@ -4,7 +4,7 @@ PyTorch's own code runs, on a copy of the optimizer that holds the tensors of a 
 optimizer written in tensor operations will do. What a step counts, and learning rates, are tensors
 of float64, as the Python numbers of eager's step are.
 
-Private API of PyTorch met here, seen on torch 2.13: Optimizer._init_group, the hooks of a step,
+Private API of PyTorch met here, seen on torch 2.9 and 2.13: Optimizer._init_group, the hooks of a step,
 LRScheduler's `_opt_called`, torch.compiler._is_compiling_flag.
 """
 
