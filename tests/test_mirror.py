@@ -13,6 +13,7 @@ PACKAGE = ROOT / "xla_dynamo" / "backend"
 # module: the file that tests it, in tests/. Rules are tested by family; what only fits together
 # with the rest (launches, the costs of a TPU) is tested where it does.
 ELSEWHERE = {
+    "capture/step_graph.py": "backend/test_training_step.py",
     "decompositions/dynamic_shapes.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "decompositions/flex_attention.py": "backend/passes/dynamo/test_flex_attention.py",
     "decompositions/foreach.py": "compat/kernels/test_foreach.py",

@@ -165,6 +165,16 @@ def test_an_optimizer_of_other_origin_and_parameters_it_does_not_have() -> None:
     assert_same(model, other)
 
 
+class Counting(Signs):
+    """One that counts with a number of Python."""
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        super().step()
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["count"] = self.state[p].get("count", 0) + 1
+
+
 def test_what_is_no_step_is_refused() -> None:
     model = nn.Linear(6, 3)
     with pytest.raises(OptionError, match="LBFGS evaluates the loss several times"):
@@ -179,6 +189,10 @@ def test_what_is_no_step_is_refused() -> None:
     model.weight = nn.Parameter(torch.zeros(3, 6))
     with pytest.raises(OptionError, match="was replaced after the optimizer was made"):
         good(BATCH[0])
+    counting = xla_dynamo.training_step(Counting([model.bias], 0.1))(lambda x: model(x).sum())
+    counting(BATCH[0])  # in eager: it makes the state
+    with pytest.raises(OptionError, match=r"counts in its state \('count'\)"):
+        counting(BATCH[0])
     optimizer.register_step_post_hook(lambda *_: None)
     with pytest.raises(OptionError, match="has hooks"):
         xla_dynamo.training_step(optimizer)

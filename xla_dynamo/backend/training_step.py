@@ -21,15 +21,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.errors import OptionError
 
-from .capture import optimizer_step, own_errors
+from .capture import optimizer_step, own_errors, step_graph
 from .capture.optimizer_step import Place
 
 Function = Callable[..., Any]
@@ -51,7 +50,7 @@ def training_step(
     `.grad` is neither read nor written. Learning rates may change at each call; another value of
     another hyperparameter is another program.
 
-    max_grad_norm: scale gradients as torch.nn.utils.clip_grad_norm_ does, before the step.
+    max_grad_norm: scale gradients as `torch.nn.utils.clip_grad_norm_` does, before the step.
     options, dynamic: as of torch.compile(backend="xla").
 
     Raises:
@@ -108,7 +107,7 @@ class _Step:
             result = compiled(_SOME, *args, **kwargs)
         loss = result[0] if isinstance(result, tuple) else result
         if not isinstance(loss, Tensor) or loss.requires_grad:  # Dynamo was off, or skipped it
-            raise OptionError(_NO_LOSS if not isinstance(loss, Tensor) else _NOT_COMPILED)
+            raise OptionError(_NOT_COMPILED)
         optimizer._opt_called = True  # type: ignore[attr-defined]  # LRScheduler asks
         return result
 
@@ -164,7 +163,7 @@ class _Step:
         held = {numbers[id(x)]: position for position, x in enumerate(inputs) if id(x) in numbers}
         tensors = self._tensors()
         with own_errors.passing_through("xla", sys._getframe()):
-            with_step = self._with_step(module, held, tensors)
+            with_step = step_graph.extended(module, held, tensors, self._trace)
         run = xla(with_step, [*inputs, *tensors], options=self._options)
 
         def call(*given: Any) -> Any:
@@ -182,7 +181,7 @@ class _Step:
     def _given_rates(self) -> list[Tensor]:
         now = optimizer_step.rates(self.optimizer)
         if len(now) != len(self._known):
-            self._known, self._rates = [None] * len(now), [torch.empty(0)] * len(now)
+            self._known, self._rates = [None] * len(now), [_SOME] * len(now)
         for i, rate in enumerate(now):
             if isinstance(rate, Tensor):
                 self._rates[i] = rate
@@ -192,49 +191,16 @@ class _Step:
                 self._known[i] = rate
         return self._rates
 
-    def _with_step(
-        self, module: GraphModule, held: Mapping[int, int], tensors: Sequence[Tensor]
-    ) -> GraphModule:
-        """The graph of the function, with backward and the optimizer's step behind it."""
-        graph = fx.copy(module.graph)
-        placeholders, results = fx.placeholders(graph), fx.results(graph)
-        losses = [r for r in results if isinstance(r, Node) and _is_differentiated(r)]
-        if len(losses) != 1 or not held:
-            raise OptionError(_NO_LOSS)
-        (loss,) = losses
-        added = [
-            edit.append_placeholder(graph, f"optimizer_{i}", {"example_value": x})
-            for i, x in enumerate(tensors)
-        ]
-        given = {number: placeholders[position] for number, position in held.items()}
-        with graph.inserting_before(graph.output_node()):
-            arguments = loss, list(given.values()), added
-            step = graph.call_function(self._traced(tuple(given)), arguments)
-            # The user's line of all that is traced there: the loss's.
-            step.meta["stack_trace"] = loss.meta.get("stack_trace")
-            detached = graph.call_method("detach", (loss,))
-            detached.meta.update(loss.meta)
-        graph.output_node().args = (tuple(detached if r is loss else r for r in results),)
-        return GraphModule(module, graph)
-
-    def _traced(self, numbers: Sequence[int]) -> Function:
-        """What the graph calls: it differentiates the loss and updates its other arguments."""
-        places = self.places
-
-        def backward_and_step(
-            loss: Tensor, parameters: Sequence[Tensor], tensors: Sequence[Tensor]
-        ) -> None:
-            found = torch.autograd.grad(loss, parameters, allow_unused=True)
-            optimizer_step.trace(
-                self.optimizer,
-                dict(zip(numbers, parameters, strict=True)),
-                dict(zip(numbers, found, strict=True)),
-                dict(zip(places, tensors[: len(places)], strict=True)),
-                tensors[len(places) :],
-                self.max_norm,
-            )
-
-        return backward_and_step
+    def _trace(
+        self,
+        parameters: Mapping[int, Tensor],
+        gradients: Mapping[int, Tensor | None],
+        tensors: Sequence[Tensor],
+    ) -> None:
+        count = len(self.places)
+        state = dict(zip(self.places, tensors[:count], strict=True))
+        given = parameters, gradients, state, tensors[count:]
+        optimizer_step.trace(self.optimizer, *given, self.max_norm)
 
 
 _SOME = torch.empty(0, device="cpu")
@@ -246,15 +212,6 @@ _OTHER_PARAMETER = (
     "A parameter of the model is not the tensor that the optimizer has: it was replaced after the "
     "optimizer was made. Make the optimizer, and the training step, of the model as it is now."
 )
-_NO_LOSS = (
-    "The function of a training step has to return its loss, one tensor of one element that "
-    "depends on the optimizer's parameters, or a tuple that begins with it."
-)
-
-
-def _is_differentiated(result: Node) -> bool:
-    value = result.meta.get("example_value")
-    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _detached(value: Any) -> Any:

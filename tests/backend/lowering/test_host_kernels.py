@@ -104,6 +104,22 @@ def test_lazily(case: str, calls: list[str]) -> None:
         return function(*[each.to("xla") for each in inputs]).cpu()
 
     _assert_same(function, lazily, (x.requires_grad_(), weight.requires_grad_()))
+    assert set(calls) == {"convolution.default", "convolution_backward.default"}
+
+
+@pytest.mark.parametrize("case", ["bias", "3-d", "transposed"])
+def test_compiled_on_the_lazy_device(case: str, calls: list[str]) -> None:
+    """Such graphs are one program, which calls the kernels."""
+    function, size, weight_size = CASES[case]
+    x, weight = torch.randn(size), torch.randn(weight_size) * 0.05
+    xla_dynamo.compat.install()
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="xla")
+
+    def there(*inputs: torch.Tensor) -> torch.Tensor:
+        return compiled(*[each.to("xla") for each in inputs]).cpu()
+
+    _assert_same(function, there, (x.requires_grad_(), weight.requires_grad_()))
     assert set(calls) == {"in convolution.default", "in convolution_backward.default"}
 
 
@@ -164,8 +180,9 @@ def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_calls, "decoded", lambda call: fail)
     xla_dynamo.compat.install()
     x, weight = torch.randn(4, 32, 16, 16), torch.randn(64, 32, 3, 3)
+    compiled = torch.compile(lambda x, w: F.conv2d(x, w), backend="xla")
     with pytest.raises(Exception, match=r"aten\.convolution\.default .*\(4, 32, 16, 16\).*no room"):
-        F.conv2d(x.to("xla"), weight.to("xla")).cpu()
+        compiled(x.to("xla"), weight.to("xla")).cpu()
     monkeypatch.undo()
-    ours = F.conv2d(x.to("xla"), weight.to("xla")).cpu()
+    ours = compiled(x.to("xla"), weight.to("xla")).cpu()
     torch.testing.assert_close(ours, F.conv2d(x, weight))

@@ -4,8 +4,8 @@ PyTorch's own code runs, on a copy of the optimizer that holds the tensors of a 
 optimizer written in tensor operations will do. What a step counts, and learning rates, are tensors
 of float64, as the Python numbers of eager's step are.
 
-Private API of PyTorch met here, seen on torch 2.9 and 2.13: Optimizer._init_group, the hooks of a step,
-LRScheduler's `_opt_called`, torch.compiler._is_compiling_flag.
+Private API of PyTorch met here, seen on torch 2.9 and 2.13: Optimizer._init_group, the hooks of a
+step, LRScheduler's `_opt_called`, torch.compiler._is_compiling_flag.
 """
 
 from __future__ import annotations
@@ -128,8 +128,9 @@ def trace(
     """Do a step on tensors of a trace, in place; numbers are those of `parameters_of`.
 
     Raises:
-        OptionError: the step makes state that later ones need.
+        OptionError: the step fails on tensors without values, or has state that is no tensor.
     """
+    _refuse_numbers(optimizer)
     given = iter(rates)
     shadow = copy.copy(optimizer)
     shadow.param_groups = []
@@ -156,7 +157,7 @@ def trace(
             torch.nn.utils.clip_grad_norm_(all_, max_norm, foreach=True)
         try:
             inspect.unwrap(type(optimizer).step)(shadow)
-        except RuntimeError as error:
+        except Exception as error:
             raise OptionError(
                 f"A step of {type(optimizer).__name__} cannot be part of a program: "
                 f"{str(error).partition(_LINE)[0]} {_INSTEAD}"
@@ -168,6 +169,17 @@ def trace(
             f"A step of {type(optimizer).__name__} makes new state, which a program cannot keep. "
             f"{_INSTEAD}"
         )
+
+
+def _refuse_numbers(optimizer: Optimizer) -> None:
+    """Numbers in its state would be constants of a program."""
+    for own in optimizer.state.values():
+        for name, value in own.items():
+            if isinstance(value, (int, float)):
+                raise OptionError(
+                    f"{type(optimizer).__name__} counts in its state ({name!r}) with a number, "
+                    f"which a program would have as a constant. {_INSTEAD}"
+                )
 
 
 _LINE = "\n"
