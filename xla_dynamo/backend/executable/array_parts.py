@@ -103,6 +103,7 @@ class InTurn:
     """Takes arrays of a device, and gives some.
 
     aliases: how many results take over memory.
+    late: the positions of the results that are computed last.
     """
 
     def __init__(
@@ -118,22 +119,27 @@ class InTurn:
         given = fx.placeholders(graph)
         self.aliases, self._device, self._whole = aliases, device, whole
         self._first, self._last = runs
+        # Or a thread of XLA's would free PyTorch's tensors, and at the exit be ended while at it.
+        self._in_use: Sequence[Any] = ()
         self._of_first = [given.index(node) for node in first.inputs]
         known = {node: i for i, node in enumerate((*given, *first.outputs))}
         self._of_last = [known[node] for node in last.inputs]
         computed = {node: i for i, node in enumerate((*first.outputs, *last.outputs))}
         self._results = [computed[node] for node in fx.results(graph)]
+        self.late = [i for i, at in enumerate(self._results) if at >= len(first.outputs)]
 
     def __call__(self, arrays: list[Any]) -> Sequence[Any]:
         return told(self._launch, arrays, self._whole)
 
     def _launch(self, arrays: list[Any]) -> Sequence[Any]:
+        self._in_use = ()  # of the launch before
         given = [arrays[i] for i in self._of_first]
         with kernels_only():  # whatever modes the thread is in
             # No tensor is left where the last part takes over the memory of its array.
             tensors = self._first(transfers.to_tensors(given, self._device, host=True))
             made = [buffers.transient(tensor, self._device) for tensor in tensors]
             del tensors
+        self._in_use = made
         known = [*arrays, *made]
         computed = [*made, *self._last([known[i] for i in self._of_last])]
         return [computed[i] for i in self._results]

@@ -130,7 +130,8 @@ def _compiled(
             )
             compiled = spmd.together(key, device, compile)
         run = _runs[key] = _boxed(compiled)
-    watch = min(range(len(live)), default=0, key=lambda i: builder.elements(live[i]))
+    last = getattr(run, "late", None) or range(len(live))
+    watch = min(last, default=0, key=lambda i: builder.elements(live[i]))
     taken = weakref.ref(run), inputs, vectors, seeds
     program = Program(*taken, tuple(live), watch, fresh=fresh)
     if compiled is not None:
