@@ -90,6 +90,18 @@ def test_state_that_is_loaded_and_hyperparameters_that_change() -> None:
     assert_same(model, other)
 
 
+def test_a_learning_rate_as_a_number_and_as_a_tensor() -> None:
+    weight = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    step = xla_dynamo.training_step(optimizer)(lambda: weight.sum())
+    at = 0.0
+    for rate in (1.0, torch.tensor(0.5), torch.tensor([0.25]), 1.0):
+        optimizer.param_groups[0]["lr"] = rate
+        step()
+        at -= float(rate)
+        assert weight.tolist() == [at] * 4
+
+
 def test_a_mask_of_dropout_is_that_of_its_gradient() -> None:
     weight = nn.Parameter(torch.zeros(64))
     optimizer = torch.optim.SGD([weight], lr=1.0)

@@ -182,11 +182,12 @@ class _Step:
         now = optimizer_step.rates(self.optimizer)
         if len(now) != len(self._known):
             self._known, self._rates = [None] * len(now), [_SOME] * len(now)
+        home = self.parameters[0].device
         for i, rate in enumerate(now):
             if isinstance(rate, Tensor):
-                self._rates[i] = rate
+                self._rates[i] = rate.detach().to(home, torch.float64).reshape(())
+                self._known[i] = None
             elif rate != self._known[i]:
-                home = self.parameters[0].device
                 self._rates[i] = torch.tensor(rate, dtype=torch.float64, device=home)
                 self._known[i] = rate
         return self._rates
