@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
+import xla_dynamo
+
 from . import torch_models
 from .torch_models import Problem
 
@@ -47,6 +49,18 @@ def _on_cuda(problem: Problem, dtype: torch.dtype, backend: str | None) -> Engin
         optimizer.step()
 
     return Engine(step, torch.cuda.synchronize)
+
+
+def _one_program(problem: Problem, dtype: torch.dtype) -> Engine:
+    model, batch = problem.build()
+    model, batch = model.to("cuda", dtype), [_cast(t, dtype).to("cuda") for t in batch]
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+
+    @xla_dynamo.training_step(optimizer)
+    def step(*batch: torch.Tensor) -> torch.Tensor:
+        return model(*batch)
+
+    return Engine(lambda: step(*batch), torch.cuda.synchronize)
 
 
 def _lazy(problem: Problem, dtype: torch.dtype) -> Engine:
@@ -98,6 +112,7 @@ ENGINES: dict[str, Callable[[Problem, torch.dtype], Engine]] = {
     "eager": lambda problem, dtype: _on_cuda(problem, dtype, None),
     "inductor": lambda problem, dtype: _on_cuda(problem, dtype, "inductor"),
     "xla": lambda problem, dtype: _on_cuda(problem, dtype, "xla"),
+    "training_step": _one_program,
     "xla lazy": _lazy,
     "jax": _jax,
 }

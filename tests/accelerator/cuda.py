@@ -158,6 +158,34 @@ def test_a_compiled_optimizer() -> None:
     torch.testing.assert_close(weights[0], weights[1])
 
 
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_a_step_as_one_program(kind: type[torch.optim.Optimizer]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 4)).to(GPU).double()
+    reference = copy.deepcopy(model)
+    optimizer, other = (kind(m.parameters(), lr=1e-2) for m in (model, reference))
+    x, labels = torch.randn(16, 32, device=GPU).double(), torch.arange(16, device=GPU) % 4
+
+    @xla_dynamo.training_step(optimizer)
+    def step(x: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(model(x), labels)
+
+    before = len(xla_dynamo.compiles())
+    for at in range(5):
+        if at == 2:
+            moved = xla_dynamo.transfers()
+        loss = step(x, labels)
+        other.zero_grad()
+        wanted = F.cross_entropy(reference(x), labels)
+        wanted.backward()
+        other.step()
+        torch.testing.assert_close(loss, wanted.detach(), rtol=1e-10, atol=0)
+    assert len(xla_dynamo.compiles()) - before == 1
+    assert xla_dynamo.transfers() == moved
+    for mine, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
 def test_dropout_masks_are_fresh_and_shared_with_the_backward() -> None:
     drop = compiled(lambda x: F.dropout(x, 0.5))
     x = torch.ones(10_000, device=GPU, requires_grad=True)
@@ -235,6 +263,50 @@ def test_attention(dtype: torch.dtype, kind: str) -> None:
         return F.scaled_dot_product_attention(q, k, v, **options)
 
     assert_like_eager(attend, q, k, v, rtol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "kind",
+    ["plain", "causal", "bool mask", "float mask", "infinities", "keys", "shared heads", "crossed"],
+)
+def test_attention_by_cudnn(dtype: torch.dtype, kind: str) -> None:
+    """Its kernel, forward and backward; the first query of a mask sees no key."""
+    torch.manual_seed(0)
+    q, k, v, grad = (torch.randn(2, 4, 160, 32).to(dtype) for _ in range(4))
+    options: dict[str, object] = {"is_causal": kind == "causal", "enable_gqa": True}
+    sees = torch.rand(2, 1, 160, 160) > 0.5
+    sees[..., 0, :] = False
+    masks = {
+        "bool mask": sees,
+        "float mask": torch.randn(1, 4, 160, 160).to(dtype),
+        "infinities": torch.zeros(sees.shape).masked_fill(~sees, -torch.inf).to(dtype),
+        "keys": torch.rand(2, 1, 1, 160) > 0.5,
+    }
+    if kind == "shared heads":
+        k, v = k[:, :2], v[:, :2]
+    if kind == "crossed":
+        k, v = k[:, :, :136], v[:, :, :136]
+    results = []
+    for device, wide, choice in ((GPU, dtype, "kernel"), ("cpu", torch.float64, "eager")):
+        given = [x.to(device, wide).detach().requires_grad_() for x in (q, k, v)]
+        mask = masks.get(kind)
+        if mask is not None:
+            mask = mask.to(device) if mask.dtype is torch.bool else mask.to(device, wide)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = mask) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+
+        call = attend
+        if choice == "kernel":
+            how = {"attention": "kernel", "fallback": "error"}
+            call = torch.compile(attend, backend="xla", dynamic=False, options=how)
+        out = call(*given)
+        gradients = torch.autograd.grad(out, given, grad.to(device, wide))
+        results.append([x.detach().cpu().double() for x in (out, *gradients)])
+    for got, wanted in zip(*results, strict=True):
+        wanted = wanted.nan_to_num()  # eager on a CPU, of a query without keys
+        assert float((got - wanted).norm() / wanted.norm()) <= TOLERANCE[dtype]
 
 
 def test_attention_with_dropout() -> None:

@@ -52,9 +52,10 @@ class Options:
             "eager".
         cpu_kernels: "torch" lets programs on the CPU call PyTorch's own kernels where those are
             faster; "xla" makes programs of XLA alone. Default: XLA_DYNAMO_CPU_KERNELS, or "torch".
-        attention: on TPUs, "kernel" computes scaled_dot_product_attention by a kernel where there
-            is one (not with dropout, float64 or float16), "xla" by XLA's products; "auto" takes the
-            kernel from 512 queries and keys on. Default: XLA_DYNAMO_ATTENTION, or "auto".
+        attention: on TPU and CUDA, "kernel" computes scaled_dot_product_attention by a kernel where
+            there is one (on TPU not with dropout, float64 or float16; on CUDA in 16 bits, without
+            dropout), "xla" by XLA's products; "auto" takes the kernel from 512 queries and keys on,
+            on CUDA from 128. Default: XLA_DYNAMO_ATTENTION, or "auto".
         random_bits: "threefry" gives the same numbers on every device; "rbg" takes the device's own
             generator, as reproducible on one kind of device: on a TPU, dropout takes half the time.
             Default: XLA_DYNAMO_RANDOM_BITS, or "threefry".

@@ -116,6 +116,7 @@ class _Step:
         optimizer = self.optimizer
         self._state, self._groups = optimizer.state, len(optimizer.param_groups)
         parameters = optimizer_step.parameters_of(optimizer)
+        optimizer_step.bring_counts(optimizer)
         places = tuple(optimizer_step.places(optimizer))
         if places != self.places or [*map(id, parameters)] != [*map(id, self.parameters)]:
             self._compiled.clear()

@@ -9,6 +9,7 @@ import torch
 import torch_xla.core.xla_model as xm
 from torch import Tensor, nn
 
+import xla_dynamo
 from tests.like_eager.lazy import XLA, assert_same, to_device
 from xla_dynamo.backend.runtime import transfers
 from xla_dynamo.compat.execution import compiled_graphs
@@ -180,3 +181,21 @@ def test_a_parameter_that_is_changed_before_backward_is_an_error():
         torch.compile(double, backend="xla")(w)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_what_an_optimizer_counts_is_beside_its_parameters():
+    """From the CPU and back it would be a copy for each parameter at each step."""
+    model = to_device(network())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    step = xla_dynamo.training_step(optimizer)(lambda x: model(x).square().mean())
+    x = X.to(model.get_parameter("0.weight").device)
+    for _ in range(2):
+        step(x)
+    counts = [own["step"] for own in optimizer.state.values()]
+    assert {(count.device, count.item()) for count in counts} == {(x.device, 2.0)}
+    model(x).square().mean().backward()
+    optimizer.step()  # in eager PyTorch, too
+    assert [count.item() for count in counts] == [3.0] * len(counts)
+    other = torch.optim.AdamW(network().parameters())
+    other.load_state_dict(optimizer.state_dict())
+    assert {own["step"].item() for own in other.state.values()} == {3.0}

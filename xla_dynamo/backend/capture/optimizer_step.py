@@ -86,6 +86,18 @@ def _begin(optimizer: Optimizer, group: Mapping[str, Any], parameter: Tensor) ->
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter).detach()
 
 
+def bring_counts(optimizer: Optimizer) -> None:
+    """Have what steps count beside the parameters, as `capturable=True` does.
+
+    Optimizers keep it on the CPU, and a program would take it from there and back at each step.
+    """
+    for parameter in parameters_of(optimizer):
+        own = optimizer.state.get(parameter, {})
+        count = own.get("step")
+        if isinstance(count, Tensor) and count.device != parameter.device:
+            own["step"] = count.to(parameter.device)
+
+
 def places(optimizer: Optimizer) -> list[Place]:
     """The tensors of its state."""
     return [

@@ -65,7 +65,7 @@ class Target:
     matmul_precision: of float32 products, "highest", "high" or "medium".
     numerics: "eager" keeps XLA from rewriting floats as if they were real numbers, "xla" lets it.
     kernels: "torch" lets programs for a CPU call PyTorch's kernels, "xla" does not.
-    attention: on TPUs, "kernel", "xla" or "auto"; only rules/tpu/attention.py asks.
+    attention: on TPU and CUDA, "kernel", "xla" or "auto"; only their rules for attention ask.
     random_bits: "threefry", or "rbg", the device's own generator; only rules/random_bits.py asks.
     convolution_precision: of float32 convolutions, as of products.
     """

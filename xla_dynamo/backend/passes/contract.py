@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 
 from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.options import Options, convolution_precision
+from xla_dynamo.backend.runtime import gpu_order
 
 if TYPE_CHECKING:
     from .padding.plan import PaddedGraph, Plan  # imports sympy
@@ -104,7 +105,9 @@ def target_of(options: Options, platform: str) -> Target:
     kernels = options.cpu_kernels if platform == "cpu" else "xla"
     precision, numerics = options.matmul_precision, options.numerics
     convolution = convolution_precision(options, platform)
-    attention = options.attention if platform == "tpu" else "auto"
+    attention = options.attention if platform in ("tpu", "cuda") else "auto"
+    if platform == "cuda" and not gpu_order.has_attention():
+        attention = "xla"
     return Target(
         platform, precision, numerics, kernels, attention, options.random_bits, convolution
     )

@@ -60,6 +60,12 @@ def _external(handle: int, on: torch.device) -> torch.cuda.ExternalStream:
     return torch.cuda.ExternalStream(handle, on)
 
 
+@functools.cache
+def has_attention() -> bool:
+    """Whether cuDNN's fused attention runs here: on compute capability 8.0 (A100) and newer."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+
+
 def drain(device: Any) -> None:
     """Return when PyTorch's work on the GPU is done."""
     if shared_with(device):
