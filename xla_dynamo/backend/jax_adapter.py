@@ -25,7 +25,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -50,16 +50,28 @@ SHARES_CONTEXTS = VERSION >= (0, 8)  # an MLIR context can serve for more than o
 
 
 @contextmanager
-def apart(*, wide: bool = True) -> Iterator[None]:
+def apart(*, wide: bool = True, platform: str = "cpu") -> Iterator[None]:
     """Trace and lower within: 64-bit types keep their width, and JAX's devices are not asked for.
 
     With `wide=False` there are no 64-bit types.
+    platform: what is lowered for. Pallas asks JAX what TPU it is.
 
     JAX would initialise every plug-in that is installed, for the process and for the user's own
     JAX code, where a trace needs but a place for constants.
     """
-    with _enable_x64(wide), jax.default_device(cpu_client(asynchronous=False).local_devices()[0]):
+    device = jax.default_device(cpu_client(asynchronous=False).local_devices()[0])
+    with _enable_x64(wide), device, _of_a_tpu() if platform == "tpu" else nullcontext():
         yield
+
+
+def _of_a_tpu() -> AbstractContextManager[Any]:
+    """What asks for the kind of TPU is told of a v5e, within; what a program may ask is the same.
+
+    It asks for tiles, and whether there is arithmetic of bfloat16, which TPUs have since v4.
+    """
+    platform = {"platform": "tpu"} if VERSION >= (0, 10, 1) else {}
+    chip = jax.sharding.AbstractDevice("TPU v5 lite", 1, **platform)
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=chip))
 
 
 def new_context() -> Any:

@@ -140,9 +140,7 @@ _ONE_OP_AFTER_THE_OTHER = [
             "for a kernel of your own, xla_dynamo.jax_function takes one in Pallas",
         )
         for name in (
-            "paged_attention",
             "multi_queries_paged_attention",
-            "ragged_paged_attention",
             "gmm",
             "tgmm",
             "quantized_matmul_int8",

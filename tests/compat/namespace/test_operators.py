@@ -135,6 +135,37 @@ def test_ragged_paged_attention(window: int | None, backend: str | None) -> None
     close(actual, expected)
 
 
+@pytest.mark.parametrize("backend", [None, "xla"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_paged_attention(trained: bool, backend: str | None) -> None:
+    """One query a sequence, of which the last is empty; with gradients, products everywhere."""
+    q, pages = torch.randn(3, 4, 8), torch.randn(2, 2, 10, 4, 8)
+    table = torch.randperm(10)[:9].reshape(3, 3).to(torch.int32)
+    lengths = torch.tensor([5, 12, 0], dtype=torch.int32)
+
+    def run(*args: Tensor) -> Tensor:
+        return ops.paged_attention(*args, pages_per_compute_block=2)
+
+    run = run if backend is None else torch.compile(run, backend=backend)
+    x = q.to(XLA).requires_grad_(trained)
+    actual = run(x, *(t.to(XLA) for t in (*pages, lengths, table)))
+    y = q.clone().requires_grad_(trained)
+    expected = torch.zeros(3, 4, 8)
+    for row, length in enumerate([5, 12]):
+        keys, values = (paged(p.permute(1, 2, 0, 3), table[row], length, 2) for p in pages)
+        expected[row] = causal(y[row, None], keys, values)[0]
+    close(actual, expected)
+    if trained:
+        gradients = torch.autograd.grad(actual.square().sum(), x)[0]
+        close(gradients, torch.autograd.grad(expected.square().sum(), y)[0])
+
+
+def test_a_megacore_divides_heads_or_sequences() -> None:
+    x = torch.ones(1, 1, 8)
+    with pytest.raises(ValueError, match="megacore_mode must be one of"):
+        custom_kernel.paged_attention(x, x[None], x[None], x, x, 1, megacore_mode="cores")
+
+
 @pytest.mark.parametrize("device", ["cpu", "xla"])
 def test_multi_queries_paged_attention(device: str) -> None:
     torch.manual_seed(0)

@@ -128,7 +128,8 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
         precision = _JAX_PRECISION[target.matmul_precision]
         products = jax.default_matmul_precision(precision)
         narrow = _is_narrow(node, tensors, target)
-        with lowering_for(target), jax_adapter.apart(wide=not narrow), products:
+        apart = jax_adapter.apart(wide=not narrow, platform=target.platform)
+        with lowering_for(target), apart, products:
             function = _as_function(node, [values[i] for i in outputs], outputs, target)
             operands = [_shape_struct(operand) for operand in tensor_operands(node)]
             traced = jax.jit(function, keep_unused=True).trace(*operands)

@@ -13,6 +13,7 @@ from . import fused as fused
 from . import jax_calls as jax_calls
 from . import packed as packed
 from . import padded as padded
+from . import paged_attention as paged_attention
 from . import recurrent as recurrent
 from . import sharding as sharding
 from . import stores as stores

@@ -23,6 +23,7 @@ from xla_dynamo.backend.graph import edit, fx, rng_keys
 from xla_dynamo.backend.graph.torch_private import FakeTensor, enable_python_dispatcher
 from xla_dynamo.backend.lowering.bodies import leaf_signature, output_values
 from xla_dynamo.backend.lowering.unsupported import refused_nodes
+from xla_dynamo.backend.ops.registration import COMPOSED
 from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.bounded import Bounded
 
@@ -85,8 +86,10 @@ _QUANTIZED = "torch.ao.quantization.fx._decomposed"
 
 
 def _function_of(op: Any) -> Callable[..., Any] | None:
-    """The definition of an op of torch.ao, torch.prims or flex_attention by other ops."""
+    """The definition of an op of ours, torch.ao, torch.prims or flex_attention by other ops."""
     library = getattr(op, "namespace", "")
+    if library == "xla_dynamo":
+        return COMPOSED.get(op)
     if library == "prims":
         return getattr(op, "impl_aten", None)
     if library == "quantized_decomposed":

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from jax.extend.mlir import ir
 from torch import Tensor
 
 from tests.backend.graphs import traced
 from tests.like_eager.rules import run, to_jax, to_torch
+from xla_dynamo.backend import jax_adapter
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering.bodies import Body, body_of
 from xla_dynamo.backend.lowering.registry import Target, lowering_for
 from xla_dynamo.backend.lowering.rules.tpu import _flash_attention as kernels
 from xla_dynamo.backend.lowering.rules.tpu import attention
+from xla_dynamo.backend.runtime import topology
 
 aten = torch.ops.aten
 FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -139,6 +142,21 @@ def test_programs_hold_the_kernels(op: Any) -> None:
         body = body_of(node, Target("tpu", attention=chosen))
         assert isinstance(body, Body)
         assert body.text.count("tpu_custom_call") == count
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+@pytest.mark.parametrize("op", [FORWARD, BACKWARD])
+def test_a_tpu_s_compiler_takes_bfloat16(op: Any, precision: str) -> None:
+    """Whatever the precision of float32 is: Mosaic refuses another one for 16 bits."""
+    q, lse = torch.empty(1, 2, 512, 64, dtype=torch.bfloat16), torch.empty(1, 2, 512)
+    args = (q, q, q) if op is FORWARD else (q, q, q, q, q, lse)
+    module = traced(lambda *a: op(*a, 0.0, True), *args)
+    body = body_of(fx.calls(module.graph)[0], Target("tpu", matmul_precision=precision))
+    assert isinstance(body, Body)
+    with jax_adapter.new_context():
+        parsed = ir.Module.parse(body.text)
+    assert topology.compile(parsed, "v5e:2x2")[0].code > 0
 
 
 @pytest.mark.parametrize("masked", [False, True])

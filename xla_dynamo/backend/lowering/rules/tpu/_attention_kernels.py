@@ -199,5 +199,6 @@ def _column(ref: Any) -> Array:
 
 
 def _dot(call: Call, x: Array, y: Array, numbers: Any) -> Array:
-    precision = call.precision if x.dtype == np.float32 else None
+    # Not None, which is the program's precision: of 16 bits, kernels multiply in one way only.
+    precision = call.precision if x.dtype == np.float32 else lax.Precision.DEFAULT
     return lax.dot_general(x, y, numbers, precision=precision, preferred_element_type=np.float32)
