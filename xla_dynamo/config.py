@@ -50,6 +50,8 @@ class Config:
         or "xla". XLA_DYNAMO_ATTENTION.
     random_bits: the default of options={"random_bits": ...}, also for the lazy device: "threefry"
         or "rbg". XLA_DYNAMO_RANDOM_BITS.
+    trial_compile: the default of options={"trial_compile": ...}, also for the lazy device:
+        "unproved", "always" or "never". XLA_DYNAMO_TRIAL_COMPILE.
     cpu_tensors: what an op of the lazy device does with a CPU tensor beside one of its own:
         "error", or "torch_xla" to upload it where torch_xla 2.9 does. XLA_DYNAMO_CPU_TENSORS.
     bucket: the default of options={"bucket": ...}, as text: "powers_of_two", "64", "32,128", or ""
@@ -72,6 +74,7 @@ class Config:
     cpu_kernels: str
     attention: str
     random_bits: str
+    trial_compile: str
     cpu_tensors: str
     patience: int
     bucket: str
@@ -102,6 +105,9 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         cpu_kernels=_choice(environment, "XLA_DYNAMO_CPU_KERNELS", "torch", "xla"),
         attention=_choice(environment, "XLA_DYNAMO_ATTENTION", "auto", "kernel", "xla"),
         random_bits=_choice(environment, "XLA_DYNAMO_RANDOM_BITS", "threefry", "rbg"),
+        trial_compile=_choice(
+            environment, "XLA_DYNAMO_TRIAL_COMPILE", "unproved", "always", "never"
+        ),
         cpu_tensors=_choice(environment, "XLA_DYNAMO_CPU_TENSORS", "error", "torch_xla"),
         patience=_positive(environment, "XLA_DYNAMO_PATIENCE", 300),
         bucket=environment.get("XLA_DYNAMO_BUCKET", ""),

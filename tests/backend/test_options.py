@@ -23,6 +23,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
         cpu_kernels="xla",
         attention="kernel",
         random_bits="rbg",
+        trial_compile="never",
         bucket="64",
     )
     monkeypatch.setattr(options, "config", lambda: found)
@@ -40,6 +41,7 @@ def test_settings_of_pytorch_and_of_the_environment_are_filled_in(
         cpu_kernels="xla",
         attention="kernel",
         random_bits="rbg",
+        trial_compile="never",
         deterministic=True,
         max_executables=5,
         bucket=Buckets(64),
@@ -57,6 +59,7 @@ def test_what_is_given_goes_before_settings() -> None:
         "cpu_kernels": "torch",
         "attention": "xla",
         "random_bits": "threefry",
+        "trial_compile": "always",
         "deterministic": True,
         "disk_cache": False,
         "bucket": Buckets(8),
@@ -84,6 +87,9 @@ ERRORS = {
     r"'low' is not legal; legal: 'highest', 'high', 'medium'": {"matmul_precision": "low"},
     r"options\['numerics'\]='jax' is not legal; legal: 'eager', 'xla'": {"numerics": "jax"},
     r"options\['cpu_kernels'\]='mkl' is not legal; legal: 'torch', 'xla'": {"cpu_kernels": "mkl"},
+    r"'trial_compile'\]=True is not legal; legal: 'unproved', 'always', 'never'": {
+        "trial_compile": True
+    },
     r"options\['disk_cache'\]='no' is not legal; legal: True, False": {"disk_cache": "no"},
     r"options\['deterministic'\]=2 is not legal": {"deterministic": 2},
     r"options\['bucket'\]='two' is not legal; legal: 'powers_of_two'": {"bucket": "two"},

@@ -26,6 +26,7 @@ _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "cpu_kernels": ("torch", "xla"),
     "attention": ("auto", "kernel", "xla"),
     "random_bits": ("threefry", "rbg"),
+    "trial_compile": ("unproved", "always", "never"),
     "deterministic": (True, False),
     "disk_cache": (True, False),
 }
@@ -59,6 +60,10 @@ class Options:
         random_bits: "threefry" gives the same numbers on every device; "rbg" takes the device's own
             generator, as reproducible on one kind of device: on a TPU, dropout takes half the time.
             Default: XLA_DYNAMO_RANDOM_BITS, or "threefry".
+        trial_compile: on TPUs, whose compiler ends the process on some programs, what is first
+            compiled in another process, for as long as it takes: "unproved", programs with ops or
+            dtypes that are not known to compile, "always" or "never". A program that would end the
+            process is then a refused one. Default: XLA_DYNAMO_TRIAL_COMPILE, or "unproved".
         deterministic: bitwise the same from run to run, also where the device has faster
             nondeterministic kernels; default: torch.are_deterministic_algorithms_enabled().
         disk_cache: whether compiled executables are kept on disk.
@@ -77,6 +82,7 @@ class Options:
     cpu_kernels: str = "torch"
     attention: str = "auto"
     random_bits: str = "threefry"
+    trial_compile: str = "unproved"
     deterministic: bool = False
     disk_cache: bool = True
     bucket: Buckets | None = None
@@ -115,6 +121,7 @@ def parse(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     given.setdefault("cpu_kernels", config().cpu_kernels)
     given.setdefault("attention", config().attention)
     given.setdefault("random_bits", config().random_bits)
+    given.setdefault("trial_compile", config().trial_compile)
     given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     given.setdefault("max_executables", config().max_executables)
     given["bucket"] = buckets.parse(given.get("bucket", config().bucket))

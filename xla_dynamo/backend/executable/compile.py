@@ -21,13 +21,13 @@ from xla_dynamo.backend.lowering import dtypes as dtype_table
 from xla_dynamo.backend.lowering.lower import Lowered, lower_graph
 from xla_dynamo.backend.lowering.source import first_location
 from xla_dynamo.backend.passes.contract import Context, Stage, WayIn
-from xla_dynamo.backend.runtime import cache, pjrt
+from xla_dynamo.backend.runtime import cache, pjrt, trial_process
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import compile_notice, known, partitioned, precision_notice
+from . import compile_notice, known, partitioned, precision_notice, trial
 from .parts import tell
 from .request import Request
 
@@ -171,6 +171,7 @@ def _load_or_compile(
 
     def compiled() -> pjrt.Executable:
         with compile_notice.shown(request, graph, pjrt.platform(device)):
+            _try(lowered, request, device, overrides, graph)
             return pjrt.compile(lowered.module, *of_program)
 
     if entry is None:
@@ -189,6 +190,20 @@ def _load_or_compile(
             metrics.compile_log.info("an executable is not cached on disk: %s", error)
             return executable, None, False
     return executable, key, False
+
+
+def _try(
+    lowered: Lowered,
+    request: Request,
+    device: pjrt.Where,
+    overrides: Mapping[str, Any],
+    graph: Graph,
+) -> None:
+    """Survive the program, or raise: see `trial`. Programs over several devices are not tried."""
+    if pjrt.platform(device) != trial.PLATFORM or isinstance(device, (tuple, Partitions)):
+        return
+    there = trial_process.topology_of(device)
+    trial.survive(lowered, graph, there, request.options, overrides, request.name)
 
 
 def _loaded(disk: cache.DiskCache, key: str, of_program: Sequence[Any]) -> pjrt.Executable | None:

@@ -6,6 +6,7 @@ user's line and the aten op. XLA inlines the calls. Uses JAX's public MLIR bindi
 
 from __future__ import annotations
 
+import io
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,13 @@ def text(module: ir.Module, *, locations: bool = True) -> str:
     if locations:
         return str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=64))
     return str(module.operation.get_asm(enable_debug_info=False))
+
+
+def bytecode(module: ir.Module) -> bytes:
+    """The module as MLIR's bytecode, for this very jaxlib."""
+    data = io.BytesIO()
+    module.operation.write_bytecode(data)
+    return data.getvalue()
 
 
 def of_artifact(artifact: bytes) -> ir.Module:

@@ -41,6 +41,10 @@ class Lowered:
         """The module as text without locations: the same program at another line is the same."""
         return linker.text(self.module, locations=False)
 
+    def bytecode(self) -> bytes:
+        """The module for another process."""
+        return linker.bytecode(self.module)
+
     @property
     def stablehlo(self) -> str:
         return linker.text(self.module)

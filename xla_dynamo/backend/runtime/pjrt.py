@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -366,12 +367,14 @@ def portable_artifact(module: Any, version: str) -> bytes:
     return _jax.mlir.serialize_portable_artifact(data.getvalue(), version)
 
 
-def compile_only(module: Any, on: Where) -> Any:
+def compile_only(
+    module: Any, on: Where, overrides: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
     """Compile for devices of a topology: the unloaded executable, for analysis only."""
     devices = _devices(on)
     with module.context:
         return devices[0].client.compile(
-            computation(module), _jax.DeviceList(devices), _options(on, {})
+            computation(module), _jax.DeviceList(devices), _options(on, overrides)
         )
 
 

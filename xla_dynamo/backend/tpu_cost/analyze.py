@@ -13,6 +13,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend import options, pipeline
 from xla_dynamo.backend.capture import aot
 from xla_dynamo.backend.decompositions.table import traced_decompositions
+from xla_dynamo.backend.executable import trial
 from xla_dynamo.backend.executable.compile import lower
 from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.lowering import unsupported
@@ -33,6 +34,7 @@ def analyze_training_step(
     topology_name: str = "v5e:2x2",
     matmul_precision: str | None = None,
     numerics: str | None = None,
+    trial_compile: str | None = None,
 ) -> topology.Analysis:
     """Compile forward, backward and SGD with momentum of `model(*inputs)` for one TPU core.
 
@@ -42,17 +44,23 @@ def analyze_training_step(
     to the new ones. `matmul_precision` ("highest", "high", "medium") defaults to
     torch.get_float32_matmul_precision(), which is "highest" unless set: libtpu then takes some 10
     seconds for each convolution, of JAX's programs too; at "medium" less than one. `numerics`
-    ("eager" or "xla") defaults to XLA_DYNAMO_NUMERICS.
+    ("eager" or "xla") defaults to XLA_DYNAMO_NUMERICS. `trial_compile` ("unproved", "always",
+    "never") says what is compiled in another process first, as libtpu ends the process on some
+    programs; it defaults to XLA_DYNAMO_TRIAL_COMPILE.
 
     Raises:
         CompileError: the step is not one program (it reads values, say), or the TPU compiler
-            refused it (out of memory, say).
+            refused it (out of memory, say), or ends its process on it.
         DeviceUnavailable: libtpu is missing or does not know the topology.
         UnsupportedOp: an op has no lowering.
     """
-    lowered = lower_training_step(
-        model, inputs, matmul_precision=matmul_precision, numerics=numerics
+    topology.topology_device(topology_name)
+    chosen = _options(
+        matmul_precision=matmul_precision, numerics=numerics, trial_compile=trial_compile
     )
+    lowered, graph = _lowered(model, inputs, chosen)
+    name = f"the training step of {type(model).__name__}"
+    trial.survive(lowered, graph, topology_name, chosen, {}, name)
     return topology.compile(lowered.module, topology_name)[0]
 
 
@@ -71,12 +79,20 @@ def lower_training_step(
         CompileError: the step is not one program.
         UnsupportedOp: an op has no lowering.
     """
+    chosen = _options(matmul_precision=matmul_precision, numerics=numerics)
+    return _lowered(model, inputs, chosen)[0]
+
+
+def _options(**given: str | None) -> options.Options:
+    return options.parse({k: v for k, v in given.items() if v is not None}, None)
+
+
+def _lowered(model: nn.Module, inputs: Inputs, chosen: options.Options) -> tuple[Lowered, Graph]:
+    """The step as StableHLO, and the graph that it was lowered of."""
     pjrt.device("cpu")
-    given = {"matmul_precision": matmul_precision, "numerics": numerics}
-    chosen = options.parse({k: v for k, v in given.items() if v is not None}, None)
     context = Context("training step", WayIn.TPU_COST, target_of(chosen, "tpu"))
     step, aliases = trace(model, inputs, context)
-    return lower(step, context, aliases=aliases)
+    return lower(step, context, aliases=aliases), step
 
 
 def trace(
