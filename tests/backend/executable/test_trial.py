@@ -111,8 +111,9 @@ def test_what_would_end_the_process_runs_on_the_cpu(
 
 def test_or_is_an_error(on_tpu: None, trials: list[Verdict | None]) -> None:
     trials += [DEATH]
-    compiled = torch.compile(fatal, backend="xla", options={"fallback": "error"})
-    with pytest.raises(UnsupportedOp, match=r"(?s)libtpu ends .*jax_call.default at .*never"):
+    compiled = torch.compile(lambda x: fatal(x), backend="xla", options={"fallback": "error"})
+    here = r"(?s)libtpu ends .*jax_call.default at \S*test_trial.py:\d+.*never"
+    with pytest.raises(UnsupportedOp, match=here):
         compiled(torch.randn(4, dtype=torch.float64))
 
 

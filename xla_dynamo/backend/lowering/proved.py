@@ -1,8 +1,8 @@
 """The ops that a platform's compiler is known to take, and those of a graph that it is not.
 
 `proved_tpu.json` has, for each op, the dtypes of its operands and results in programs that libtpu
-compiled: those of the operator sweep that the record calls right. `tests/operators/proved.py`
-makes it.
+compiled: those of the operator sweep that the record calls right, and steps of whole models.
+`tests/operators/proved.py` makes it.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ from torch.fx import Graph, Node
 from .bodies import op_of
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
-# Frames inside torch (nn.Linear.forward, say) are not the user's.
-_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]")
+# Frames inside torch (nn.Linear.forward, say) and xla_dynamo.jax_function are not the user's.
+_LIBRARY = re.compile(
+    r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]|[/\\]xla_dynamo[/\\]backend[/\\]"
+)
 
 
 @dataclass(frozen=True)
