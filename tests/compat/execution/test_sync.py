@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.compat.failing import Odd, X, even, failed
 from tests.like_eager.lazy import XLA, assert_same
 from xla_dynamo import OptionError
-from xla_dynamo.backend.runtime import pjrt
+from xla_dynamo.backend.runtime import pjrt, transfers
 from xla_dynamo.compat.execution import failed_values, sync
 
 pytestmark = pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
@@ -80,3 +80,18 @@ def test_options_are_checked_where_they_are_set() -> None:
     with pytest.raises(OptionError, match="not legal"):
         sync.set_option("fallback", "gpu")
     assert (torch.ones(2, device="xla") + 1).tolist() == [2.0, 2.0]
+
+
+def test_numbers_that_stay_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = X.to(XLA)
+    sent: list[list[float]] = []
+    put = transfers.put
+    monkeypatch.setattr(
+        transfers, "put", lambda host, *rest: sent.append(host.tolist()) or put(host, *rest)
+    )
+    for number in (0.5, 0.5, 0.25, 0.5, -0.0, 0.0, 0.0):
+        y = x * number
+        xm.mark_step()
+        assert_same(y, X * number)
+        assert torch.equal(y.cpu().signbit(), (X * number).signbit())
+    assert sent == [[0.5], [0.25], [-0.0], [0.0]]

@@ -180,13 +180,25 @@ def arguments(trace: Trace, program: Program) -> list[Array]:
     arrays = [inputs[i].array for i in program.inputs]
     device = device_of(trace)
     for dtype, indices in program.scalars:
-        arrays.append(transfers.put(np.array([scalars[i] for i in indices], dtype), device))
+        arrays.append(_numbers(trace, np.array([scalars[i] for i in indices], dtype), device))
     if program.seeds:
         seeds = np.array([trace.seeds[i] for i in program.seeds], np.uint64)
         arrays.append(transfers.put(seeds.view(np.uint32).reshape(-1, 2), device))
     for position, shape, dtype in program.fresh:
         arrays.insert(position, transfers.put(np.zeros(shape, dtype), device))
     return arrays
+
+
+def _numbers(trace: Trace, host: np.ndarray, device: Any) -> Array:
+    """Numbers that a program takes, on the device: the array of an earlier step, if they are equal.
+
+    Of learning rates, most steps are like the one before. No program writes to this argument.
+    """
+    key = device, host.dtype, host.tobytes()
+    array = trace.sent.get(key)
+    if array is None:
+        array = trace.sent[key] = transfers.put(host, device)
+    return array
 
 
 def settle(trace: Trace, program: Program, results: Sequence[Array], start: int) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from xla_dynamo.backend.passes.numerics.no_reassociation import QUOTIENTS
+from xla_dynamo.bounded import Bounded
 from xla_dynamo.compat.values.describe import two_devices
 from xla_dynamo.compat.values.forks import fork_safe
 from xla_dynamo.compat.values.op_table import Op, op_of
@@ -60,6 +61,7 @@ _EMPTY = op_of(torch.ops.aten.zeros.default)
 RESTRIDE = op_of(torch.ops.aten._reshape_alias_copy.default)
 # States that a device remembers, of about 1 KB each, before it begins anew.
 _STATES = 300_000
+_SENT = 16
 
 
 class ForeignTensor(Exception):
@@ -73,6 +75,7 @@ class Trace:
     scalars, seeds: numbers and PRNG seeds that this trace takes as inputs, in order of use.
     bound: at how many values it is looked at; ends: the states where one ended by that look;
     follows: whether the one before did.
+    sent: arrays of numbers that earlier programs took.
     twin: where ops are new because of an integer that only selects: the state that a trace before
         was in after the same ops.
     """
@@ -80,6 +83,7 @@ class Trace:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.lock = fork_safe(threading.RLock())
+        self.sent: Bounded[Any, Any] = Bounded(_SENT)
         self._forget()
         self.clear()
 
