@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -65,20 +66,46 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("code", ENDS)
-def test_what_is_a_death_of_the_compilers(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = b"F0101 one\nCheck failed\n\n*** Check failure stack trace: ***\n   @ f()\n"
-    given: dict[str, Any] = {}
+ERRORS = b"F0101 one\nCheck failed\n\n*** Check failure stack trace: ***\n   @ f()\n"
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What the last process but that for nothing was given."""
+    given: dict[str, Any] = {"code": 0, "code of nothing": 0}
 
     def run(command: list[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
+        if how["input"].endswith(trial_process._NOTHING):
+            return subprocess.CompletedProcess(command, given["code of nothing"], b"", ERRORS)
         given.update(how)
-        return subprocess.CompletedProcess(command, code, b"", errors)
+        return subprocess.CompletedProcess(command, given["code"], b"", ERRORS)
 
     monkeypatch.setattr(subprocess, "run", run)
+    trial_process._survives_nothing.cache_clear()
+    yield given
+    trial_process._survives_nothing.cache_clear()
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_what_is_a_death_of_the_compilers(
+    code: int, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TPU_VISIBLE_CHIPS", "0")
+    given["code"] = code
     assert compile_apart(b"program", "v5e:2x2", {"xla_x": True}) == ENDS[code]
     assert given["input"] == b'{"topology": "v5e:2x2", "overrides": {"xla_x": true}}\nprogram'
     assert "TPU_VISIBLE_CHIPS" not in given["env"]
+
+
+def test_where_nothing_compiles_no_program_is_to_blame(given: dict[str, Any]) -> None:
+    """As where libtpu does not load beside the process that holds the TPU."""
+    given["code"] = given["code of nothing"] = -signal.SIGABRT
+    assert compile_apart(b"program", "v5e:2x2", {}) is None
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_process, "_PATIENCE", 0.01)
+    assert compile_apart(program(REFUSED), "v5e:2x2", {}) is None
 
 
 def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ holds the TPU. What it makes is thrown away: only whether the compiler survives 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -43,6 +44,8 @@ _OWN_DEATHS = frozenset(
 )
 _STACK = "*** Check failure stack trace"
 _WORDS = 3  # lines
+_PATIENCE = 1200.0  # seconds; then nothing is known of a program
+_NOTHING = b"func.func public @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,20 @@ def compile_apart(program: bytes, name: str, overrides: Mapping[str, Any]) -> Ve
 
     program: StableHLO as MLIR's bytecode. overrides: XLA's options.
     """
+    ended = _ended(program, name, overrides)
+    if ended is None:
+        return None
+    code, words = ended
+    if code == 0:
+        return Verdict()
+    if -code in _OWN_DEATHS and _survives_nothing(name):
+        return Verdict(signal.Signals(-code).name, words)
+    metrics.compile_log.info("a trial ended with %d, untold: %s", code, words)
+    return None
+
+
+def _ended(program: bytes, name: str, overrides: Mapping[str, Any]) -> tuple[int, str] | None:
+    """The exit code of a process that compiles a program, and its last words."""
     told = json.dumps({"topology": name, "overrides": dict(overrides)}).encode()
     try:
         process = subprocess.run(
@@ -75,23 +92,26 @@ def compile_apart(program: bytes, name: str, overrides: Mapping[str, Any]) -> Ve
             stderr=subprocess.PIPE,
             env=_environment(),
             check=False,
+            timeout=_PATIENCE,
         )
-    except OSError as error:
-        metrics.compile_log.info("no process to try a program in: %s", error)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        metrics.compile_log.info("a program was not tried: %s", error)
         return None
-    words = _last_words(process.stderr.decode(errors="replace"))
-    if process.returncode == 0:
-        return Verdict()
-    if -process.returncode in _OWN_DEATHS:
-        return Verdict(signal.Signals(-process.returncode).name, words)
-    metrics.compile_log.info("a trial ended with %d, untold: %s", process.returncode, words)
-    return None
+    return process.returncode, _last_words(process.stderr.decode(errors="replace"))
+
+
+@functools.lru_cache(maxsize=len(_TOPOLOGIES))
+def _survives_nothing(name: str) -> bool:
+    """Whether another process here can compile at all: else no program is to blame."""
+    ended = _ended(_NOTHING, name, {})
+    return ended is not None and ended[0] == 0
 
 
 def _environment() -> dict[str, str]:
     """This process's, without what says which TPUs are its own, and with its modules' places."""
     own = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "PJRT_", "CLOUD_TPU_"))}
     paths = os.pathsep.join(filter(None, sys.path))
+    own["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # else libtpu may refuse to load beside its user
     return own | {"JAX_PLATFORMS": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": paths}
 
 
