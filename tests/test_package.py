@@ -151,7 +151,8 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path):
     wheel = zipfile.ZipFile(path)
     files = {name for name in wheel.namelist() if ".dist-info/" not in name}
     package = source / "xla_dynamo"
-    data = (package / "py.typed", *(package / "reporting" / "files").iterdir())
+    table = package / "backend" / "lowering" / "proved_tpu.json"
+    data = (package / "py.typed", table, *(package / "reporting" / "files").iterdir())
     assert files == {str(p.relative_to(source)) for p in (*package.rglob("*.py"), *data)}
     (entry_points,) = (n for n in wheel.namelist() if n.endswith("dist-info/entry_points.txt"))
     for name in ("xla", "torchxla_trace_once", "aot_torchxla_trace_once"):

@@ -159,8 +159,9 @@ def counters() -> dict[str, int]:
     """What was counted since the last `reset_metrics()`, by name.
 
     "fallback.aten::nonzero" counts calls of that op on the CPU, "fallback.graph" whole graphs that
-    run in eager PyTorch, "bucket.exact" dimensions that go back to exact sizes, and the names of
-    torch_xla's metrics ("MarkStep", "CachedCompile", ...) what they count there.
+    run in eager PyTorch, "bucket.exact" dimensions that go back to exact sizes,
+    "trial_compiles" programs that another process compiled first, and the names of torch_xla's
+    metrics ("MarkStep", "CachedCompile", ...) what they count there.
     """
     with _lock:
         return dict(_counters)
