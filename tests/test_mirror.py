@@ -23,6 +23,8 @@ ELSEWHERE = {
     "executable/compile.py": "test_inspection.py",
     "executable/array_parts.py": "compat/execution/test_array_parts.py",
     "executable/device_launch.py": "compat/device/test_torch_compile.py",
+    "executable/host_launch.py": "compat/execution/test_known_turns.py",
+    "executable/known_turns.py": "compat/execution/test_known_turns.py",
     "executable/launch.py": "test_inspection.py",
     "executable/request.py": "test_inspection.py",
     "executable/size_changes.py": "test_shapes.py",

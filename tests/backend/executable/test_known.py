@@ -68,21 +68,24 @@ def test_what_was_remembered_is_found_and_loaded(
     executable.origin = pjrt.Origin("e" * 64, signature, signature, ("bfloat16[3]",), 1)
     key = "a" * 64
     assert known.find(key) is None
-    known.remember(key, executable, {"of": ["the way in"]})
+    known.remember(key, [executable, executable], {"of": ["the way in"]})
     found = known.find(key)
     assert found is not None
     assert found.details == {"of": ["the way in"]}
     asked = Request(
         "a name", "a reason", frozenset(), 0, compile_options.parse(None, None), WayIn.LAZY
     )
-    loaded = known.load(found, asked, device, "train.py:3")
+    program, other = found.programs
+    assert program == other
+    loaded = known.load(program, asked, device, "train.py:3")
     assert loaded is not None
+    assert loaded.origin == executable.origin
     (result,) = loaded(transfers.to_array(torch.ones(3, dtype=torch.bfloat16), device))
     assert transfers.download(result).tolist() == [2, 2, 2]
     (record,) = xla_dynamo.compiles()
     assert (record.graph, record.from_disk, record.location) == ("a name", True, "train.py:3")
     (tmp_path / ("e" * 64)).unlink()
-    assert known.load(found, asked, device, "train.py:3") is None
+    assert known.load(program, asked, device, "train.py:3") is None
 
 
 def doubling(device: pjrt.Device) -> pjrt.Executable:
@@ -96,5 +99,5 @@ def test_an_executable_that_is_not_on_disk_is_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known, "_disk", lambda: cache.DiskCache(tmp_path, 2**30))
-    known.remember("a" * 64, doubling(pjrt.device("cpu")), None)
+    known.remember("a" * 64, [doubling(pjrt.device("cpu"))], None)
     assert known.find("a" * 64) is None

@@ -124,9 +124,9 @@ def test_an_executable_that_is_gone_is_compiled_again(monkeypatch: pytest.Monkey
     found: list[str] = []
     remember = known.remember
 
-    def noted(key: str, executable: Any, details: Any) -> None:
-        found.append(executable.origin.executable)
-        remember(key, executable, details)
+    def noted(key: str, executables: Any, details: Any) -> None:
+        found.append(executables[0].origin.executable)
+        remember(key, executables, details)
 
     monkeypatch.setattr(known, "remember", noted)
 

@@ -58,12 +58,12 @@ def _compile(
     if found is not None:
         location = str(first_location(graph))
         with _others_meanwhile(request):
-            executable = known.load(found, request, device, location, graph)
+            executable = known.load(found.programs[0], request, device, location, graph)
         if executable is not None:
             return executable
     executable = _lowered_and_compiled(graph, request, device, aliases)
     if key is not None:
-        known.remember(key, executable, None)
+        known.remember(key, [executable], None)
     return executable
 
 

@@ -17,19 +17,25 @@ Made = TypeVar("Made")
 _MANY_ELEMENTS = 2**18
 
 
-def is_long(graph: Graph) -> bool:
-    """Whether the program of `graph` takes so long that PyTorch's threads should end before it."""
+def elements(graph: Graph) -> int:
+    """How many elements all results of a graph's ops have together."""
     values = [node.meta.get("val") for node in fx.calls(graph)]
+    return sum(v.numel() for v in values if isinstance(v, torch.Tensor))
+
+
+def alone(run: Callable[[list[Any]], Made], elements: int) -> Callable[[list[Any]], Made]:
+    """`run`, once the threads of PyTorch's kernels have ended, if it takes long enough for that.
+
+    elements: of the program's graph.
+    """
     threads = torch.get_num_threads()
-    elements = sum(v.numel() for v in values if isinstance(v, torch.Tensor))
-    return threads > 1 and elements >= _MANY_ELEMENTS * threads**2
+    is_long = threads > 1 and elements >= _MANY_ELEMENTS * threads**2
+    return _without_kernels(run) if is_long else run
 
 
-def without_kernels(run: Callable[[list[Any]], Made]) -> Callable[[list[Any]], Made]:
-    """`run`, once the threads of PyTorch's kernels have ended."""
-
-    def alone(arguments: list[Any]) -> Made:
+def _without_kernels(run: Callable[[list[Any]], Made]) -> Callable[[list[Any]], Made]:
+    def after_them(arguments: list[Any]) -> Made:
         openmp.end_threads()
         return run(arguments)
 
-    return alone
+    return after_them

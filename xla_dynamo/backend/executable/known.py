@@ -42,7 +42,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Known:
-    """An executable on disk, and the details that the way in kept with it."""
+    """An executable on disk."""
 
     executable: str
     inputs: pjrt.Signature
@@ -50,6 +50,13 @@ class Known:
     shapes: tuple[str, ...]
     nodes: int
     aliases: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a key leads to: executables on disk, and the details that the way in kept with them."""
+
+    programs: tuple[Known, ...]
     details: Any
 
 
@@ -89,12 +96,16 @@ def _code() -> str:
 
 
 @optional(None)
-def find(key: str) -> Known | None:
-    """What is known of a program, if anything is."""
+def find(key: str) -> Entry | None:
+    """What is known of a program, or of several that run in turn, if anything is."""
     entry = _disk().get(key)
     if entry is None:
         return None
     told = json.loads(entry)
+    return Entry(tuple(map(_known, told["programs"])), told["details"])
+
+
+def _known(told: dict[str, Any]) -> Known:
     signatures = {name: _signature(told[name]) for name in ("inputs", "outputs")}
     return Known(**{**told, **signatures, "shapes": tuple(told["shapes"])})
 
@@ -115,6 +126,8 @@ def load(
     name, reason = request.name, request.reason
     executable = pjrt.deserialize(data, device, known.inputs, known.outputs, overrides, name)
     executable.aliases = known.aliases
+    of = known.inputs, known.outputs, known.shapes, known.nodes
+    executable.origin = pjrt.Origin(known.executable, *of)
     seconds = 0.0, time.perf_counter() - start
     record = metrics.CompileRecord(
         name, known.shapes, known.nodes, *seconds, True, reason, location
@@ -124,13 +137,18 @@ def load(
 
 
 @optional(None)
-def remember(key: str, executable: pjrt.Executable, details: Any) -> None:
-    """Keep what leads from a key to an executable, if that is on disk; details: JSON."""
-    origin = executable.origin
-    if origin is not None:
-        told = {**dataclasses.asdict(origin), "aliases": executable.aliases, "details": details}
-        told["inputs"], told["outputs"] = map(_text, (origin.inputs, origin.outputs))
+def remember(key: str, executables: Sequence[pjrt.Executable], details: Any) -> None:
+    """Keep what leads from a key to executables, if they are on disk; details: JSON."""
+    if all(executable.origin is not None for executable in executables):
+        told = {"programs": list(map(_told, executables)), "details": details}
         _disk().put(key, json.dumps(told).encode())
+
+
+def _told(executable: pjrt.Executable) -> dict[str, Any]:
+    origin = executable.origin
+    assert origin is not None
+    signatures = {"inputs": _text(origin.inputs), "outputs": _text(origin.outputs)}
+    return {**dataclasses.asdict(origin), **signatures, "aliases": executable.aliases}
 
 
 def _disk() -> cache.DiskCache:

@@ -27,8 +27,19 @@ from xla_dynamo.backend.runtime import (
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 
-from . import cores, in_place, input_layout, joint, output_plan, partitioned, saved_outputs, updates
+from . import (
+    cores,
+    host_launch,
+    in_place,
+    input_layout,
+    joint,
+    output_plan,
+    partitioned,
+    saved_outputs,
+    updates,
+)
 from .compile import compile_executable
+from .host_launch import HostLaunch
 from .request import Request, without_host_kernels
 
 
@@ -48,7 +59,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         if not node.users:
             graph.erase_node(node)
     if all(output.array is None for output in planned):
-        return lambda arguments: [output.result(arguments, ()) for output in planned]
+        return host_launch.Launched(HostLaunch(planned=tuple(planned)), None, device)
     aliases: dict[int, int] = {}
     make: Any = functools.partial(compile_executable, graph, request, device)
     collectives = joint.collectives_of(graph)
@@ -78,7 +89,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         def run(given: list[Any]) -> Sequence[torch.Tensor]:
             return launch(executable, [given[i] for i in used], there, aliases)
 
-        return _launch(planned, run)
+        return host_launch.planned(planned, run)
     on_gpu = [i for i, node in zip(used, fx.placeholders(graph), strict=True) if _on_gpu(node)]
     orders: dict[int, input_layout.Order] = {}
     if not (transfers.is_apart(device) or collectives):
@@ -96,7 +107,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             aliases = updates.taken_over(graph, given_up)
             make = functools.partial(compile_executable, graph, request, device, aliases)
         slots = buffers.slots(device, used, request.resident, given_up=aliases)
-        return _launch(planned, _apart(make(), slots, device, returned))
+        return host_launch.planned(planned, _apart(make(), slots, device, returned))
     slots = buffers.slots(device, used, request.resident, on_gpu, orders)
     if in_place.is_possible(request, device) and not collectives:
         aliases = updates.aliases(graph, planned, request.updates, used)
@@ -105,10 +116,16 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             planned, stores = chosen
             executable = compile_executable(graph, in_place.with_little_memory(request), device)
             addresses = in_place.Addresses(stores, used, device)
-            return _launch(planned, _storing(executable, slots, device, stores, addresses))
-    is_long = not transfers.is_apart(device) and cores.is_long(graph)
-    run_all = _on_tensors(make(), slots, device, homes)
-    return _launch(planned, cores.without_kernels(run_all) if is_long else run_all)
+            return host_launch.planned(
+                planned, _storing(executable, slots, device, stores, addresses)
+            )
+    elements = 0 if transfers.is_apart(device) else cores.elements(graph)
+    executable = make()
+    if request.parts is not None and _ends_in_call(executable, homes):
+        told = tuple(used), tuple(request.resident), orders, tuple(planned), elements
+        return host_launch.Launched(HostLaunch(*told), executable, device)
+    run_all = _on_tensors(executable, slots, device, homes)
+    return host_launch.planned(planned, cores.alone(run_all, elements))
 
 
 def device_of(graph: Graph, options: Options) -> tuple[Any, torch.device | None]:
@@ -167,8 +184,8 @@ def _on_tensors(
     host = all(home.type == "cpu" for home in homes)
     if device.platform == "gpu":
         return _ordered(executable, slots, device, homes)
-    if host and isinstance(executable, pjrt.Executable) and pjrt.ends_in_call(executable):
-        return lambda given: transfers.computed(executable(*buffers.arrays(slots, given)))
+    if _ends_in_call(executable, homes):
+        return host_launch.on_tensors(executable, slots)
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
         arrays = executable(*buffers.arrays(slots, given))
@@ -178,6 +195,12 @@ def _on_tensors(
         return run
     _warn_of_copies(homes, device)
     return lambda given: [t.to(home) for t, home in zip(run(given), homes, strict=True)]
+
+
+def _ends_in_call(executable: Any, homes: Sequence[torch.device]) -> bool:
+    """Whether a program whose results are CPU tensors is done when its launch returns."""
+    host = all(home.type == "cpu" for home in homes)
+    return host and isinstance(executable, pjrt.Executable) and pjrt.ends_in_call(executable)
 
 
 def _ordered(
@@ -227,19 +250,3 @@ def _warn_of_copies(homes: Sequence[torch.device], device: pjrt.Device) -> None:
     metrics.record_fallback(metrics.FallbackRecord(f"programs for {there}", "", why, remedy))
     key = ("copies", there.type, device.platform)
     metrics.warn_once(key, f"{why} {remedy}", metrics.FallbackWarning)
-
-
-def _launch(
-    planned: Sequence[output_plan.Output], run: Callable[[list[Any]], Sequence[torch.Tensor]]
-) -> Callable[[list[Any]], Sequence[Any]]:
-    """The call path. The common case, all results distinct arrays in order, needs no assembly."""
-    arrays = [output.array for output in planned]
-    is_plain = arrays == list(range(len(arrays))) and not any(o.view or o.view_ops for o in planned)
-    if is_plain:
-        return run
-
-    def launch(arguments: list[Any]) -> list[Any]:
-        tensors = run(arguments)
-        return [output.result(arguments, tensors) for output in planned]
-
-    return launch

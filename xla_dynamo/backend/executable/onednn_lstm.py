@@ -13,6 +13,7 @@ copied first, as in eager.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +25,14 @@ aten = torch.ops.aten
 _LSTM = 2  # the mode of oneDNN's recurrent layers
 
 
-def forward(node: Node) -> Callable[..., tuple[Tensor, ...]]:
-    """The kernel of a node of `xla_dynamo::lstm_layer`."""
-    is_differentiated = any(user.args[1] == 3 for user in node.users)
+def is_differentiated(node: Node) -> bool:
+    """Whether something reads what a layer keeps for its gradient."""
+    items = [user for user in node.users if user.target is operator.getitem]
+    return any(item.args[1] == 3 for item in items)
+
+
+def forward(keeps: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """The kernel of `xla_dynamo::lstm_layer`; whether it keeps what its gradient needs."""
 
     def run(
         x: Tensor,
@@ -41,9 +47,9 @@ def forward(node: Node) -> Callable[..., tuple[Tensor, ...]]:
     ) -> tuple[Tensor, ...]:
         weights = _weights(w_ih, w_hh, b_ih, b_hh)
         shape = ([], _LSTM, w_hh.shape[1], 1, True, False, False)
-        with torch.set_grad_enabled(is_differentiated):  # or there is no workspace
+        with torch.set_grad_enabled(keeps):  # or there is no workspace
             out, h, c, workspace = aten.mkldnn_rnn_layer(
-                *_dense(x, *weights, h0, c0), reverse, *shape, is_differentiated
+                *_dense(x, *weights, h0, c0), reverse, *shape, keeps
             )
         last = (c, c0) if reverse else (c0, c)  # the state that enters a step is at its place
         return out, h, c, workspace, torch.stack(last)
@@ -51,8 +57,8 @@ def forward(node: Node) -> Callable[..., tuple[Tensor, ...]]:
     return run
 
 
-def backward(node: Node) -> Callable[..., tuple[Tensor, ...]]:
-    """The kernel of a node of `xla_dynamo::lstm_layer_backward`."""
+def backward(_: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """The kernel of `xla_dynamo::lstm_layer_backward`."""
 
     def run(
         grad_out: Tensor | None,
@@ -94,7 +100,7 @@ def _dense(*tensors: Tensor | None) -> list[Tensor | None]:
     return [None if tensor is None else tensor.contiguous() for tensor in tensors]
 
 
-KERNELS: dict[Any, Callable[[Node], Callable[..., Any]]] = {
+KERNELS: dict[Any, Callable[[bool], Callable[..., Any]]] = {
     torch.ops.xla_dynamo.lstm_layer.default: forward,
     torch.ops.xla_dynamo.lstm_layer_backward.default: backward,
 }

@@ -20,7 +20,6 @@ from torch.fx import Graph
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend import metrics, observers
-from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.text import text_of
 from xla_dynamo.backend.runtime import pjrt
 from xla_dynamo.bookkeeping import optional
@@ -91,16 +90,26 @@ class Parts:
         self.lowering += record.lowering_seconds
         self.from_disk &= record.from_disk
 
+    def some(self) -> pjrt.Executable | None:
+        """One of the programs, if there is any."""
+        return next((made.result() for made in self._made.values()), None)
+
     @optional(None)
     def record(
-        self, name: str, shapes: tuple[str, ...], graph: Graph, reason: str, location: str
+        self,
+        name: str,
+        shapes: tuple[str, ...],
+        nodes: int,
+        reason: str,
+        location: str,
+        some: pjrt.Executable | None,
+        graph: Graph | None = None,
     ) -> Whole:
-        """Record them as one compile, of `graph`."""
+        """Record them as one compile, of so many nodes; some: one of the parts."""
         seconds = self.lowering, self.seconds - self.lowering
-        details = len(fx.calls(graph)), *seconds, self.from_disk, reason, location
+        details = nodes, *seconds, self.from_disk, reason, location
         record = metrics.CompileRecord(name, shapes, *details)
         metrics.record_compile(record)
-        some = next((made.result() for made in self._made.values()), None)
         whole = Whole(record, some)
         observers.compiled(record, whole, graph)
         return whole

@@ -20,6 +20,7 @@ from xla_dynamo.backend.graph.host_ops import is_host_step
 from xla_dynamo.backend.lowering.unsupported import counter_of
 
 from .partition import Segment
+from .turns import Name
 
 Run = Callable[[list[Any]], Sequence[Any]]
 
@@ -34,14 +35,36 @@ def build(
     kernels: Mapping[Node, Callable[..., Any]] = MappingProxyType({}),
     strided: Collection[Any] = (),
 ) -> Run:
-    """A callable that runs `steps`, into which `graph` was split; it clears its list of arguments.
+    """What runs the graph that `connect` makes; it clears its list of arguments."""
+    given = convert, copy_duplicate, kernels, strided
+    calls, _ = connect(graph, steps, compile_segment, *given)
+    return runner(calls, module)
 
-    module: holds the graph's attributes.
+
+def runner(calls: Graph, module: GraphModule | None = None) -> Run:
+    """What runs a graph of calls; `module` holds the attributes that it names."""
+    return as_function(GraphModule(module or {}, calls).forward)
+
+
+def connect(
+    graph: Graph,
+    steps: Sequence[Segment | Node],
+    compile_segment: Callable[[Segment], Run],
+    convert: Callable[[Any], Any] = lambda value: value,
+    copy_duplicate: Callable[[Any], Any] | None = None,
+    kernels: Mapping[Node, Callable[..., Any]] = MappingProxyType({}),
+    strided: Collection[Any] = (),
+) -> tuple[Graph, dict[Any, Name]]:
+    """A graph that calls the `steps` into which `graph` was split, and names for its functions.
+
+    It takes a list. What an op does that runs in eager has no name, nor has a kernel.
+
     convert: makes the operands of eager ops from what segments return.
     copy_duplicate: makes what is returned of a result from the second time on.
     kernels: what runs steps that take values as they are, and in memory as they are.
     strided: the results that have the strides that were traced.
     """
+    names: dict[Any, Name] = {operator.getitem: ("item",)}
     calls = Graph()
     arguments = calls.placeholder("arguments")
     values = {node: calls.call_method("pop", (arguments, 0)) for node in fx.placeholders(graph)}
@@ -54,7 +77,9 @@ def build(
     for step in steps:
         if isinstance(step, Segment):
             inputs = [values[node] for node in step.inputs]
-            results = calls.call_function(_call(compile_segment(step)), (inputs,))
+            run = as_function(compile_segment(step))
+            names[run] = ("program", step.index)
+            results = calls.call_function(run, (inputs,))
             for at, node in enumerate(step.outputs):
                 values[node] = calls.call_function(operator.getitem, (results, at))
         elif step in kernels or _source(step) in kernels:
@@ -67,12 +92,17 @@ def build(
     for result in fx.results(graph):
         value = values[result] if isinstance(result, Node) else result
         if result in strided and (result in kernels or _source(result) in kernels):
-            value = calls.call_function(_prepare(result, lambda value: value), (value,))
+            declared = result.meta.get("val")
+            restride = restrided(declared)
+            if isinstance(declared, torch.Tensor):
+                names[restride] = ("strides", tuple(declared.shape), declared.stride())
+            value = calls.call_function(restride, (value,))
         if copy_duplicate and isinstance(value, Node) and value in returned:
+            names[copy_duplicate] = ("copy", copy_duplicate.__name__)
             value = calls.call_function(copy_duplicate, (value,))
         returned.append(value)
     calls.output(returned)
-    return _call(GraphModule(module or {}, calls).forward)
+    return calls, names
 
 
 def _source(node: Any) -> Any:
@@ -81,13 +111,18 @@ def _source(node: Any) -> Any:
     return node.args[0] if is_item else None
 
 
-def _call(run: Run) -> Run:
+def as_function(run: Run) -> Run:
     """`run` as a function: FX calls nothing else, and AOTAutograd marks what it is given."""
 
     def call(values: list[Any]) -> Sequence[Any]:
         return run(values)
 
     return call
+
+
+def restrided(declared: Any) -> Callable[[Any], Any]:
+    """Gives values the strides of one that was traced."""
+    return lambda value: as_declared(value, declared)
 
 
 def _prepare(source: Node, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -25,6 +25,7 @@ from .compile import describe
 from .launch import compile_launch
 from .parts import Parts, Whole, watched
 from .request import Request, warn_of_eager
+from .turns import Turns
 
 Run = Callable[[list[Any]], Sequence[Any]]
 
@@ -72,24 +73,25 @@ def _compile_static(
         return _or_eager(graph, request)
     if not refused:
         parts = Parts()
-        run, *_ = in_turn(graph, module, request, kernels, parts)
+        turns, *_ = in_turn(graph, request, kernels, parts)
+        run = segments.runner(turns.graph, module)
         return watched(run, recorded(parts, request, graph))
     unsupported.report(refused, request.options)
     steps = partition.split(graph, {*refused, *kernels})
     compile_segment = functools.partial(_compile_segment, graph, request, steps, bool(kernels))
     runs = [compile_segment(step) for step in steps if isinstance(step, partition.Segment)]
-    return _built(graph, module, request, steps, runs, kernels)
+    turns = _connected(graph, request, steps, runs, kernels)
+    return segments.runner(turns.graph, module)
 
 
 def in_turn(
     graph: Graph,
-    module: GraphModule,
     request: Request,
     kernels: Collection[Node],
     parts: Parts,
     others: Sequence[Callable[[], Any]] = (),
 ) -> list[Any]:
-    """What runs programs of XLA and `kernels` of `graph` in turn; and what `others` compile.
+    """Programs of XLA and `kernels` of `graph` in turn; and what `others` compile.
 
     All are compiled at once, as parts of one graph.
     """
@@ -102,7 +104,7 @@ def in_turn(
     ]
     made = parts.compiled([*jobs, *others], lambda job: job())
     runs, rest = made[: len(jobs)], made[len(jobs) :]
-    return [_built(graph, module, request, steps, runs, kernels), *rest]
+    return [_connected(graph, request, steps, runs, kernels), *rest]
 
 
 def recorded(parts: Parts, request: Request, graph: Graph) -> Whole | None:
@@ -110,7 +112,8 @@ def recorded(parts: Parts, request: Request, graph: Graph) -> Whole | None:
     values = [node.meta["val"] for node in fx.placeholders(graph) if node.users]
     shapes = tuple(describe(value) for value in values if isinstance(value, torch.Tensor))
     where = str(first_location(graph))
-    return parts.record(request.name, shapes, graph, request.reason, where)
+    told = shapes, len(fx.calls(graph)), request.reason, where
+    return parts.record(request.name, *told, parts.some(), graph)
 
 
 def _compile_segment(
@@ -131,24 +134,25 @@ def _compile_segment(
     return _or_eager(segment.graph, replace(part, updates=_updates(graph, request, segment, steps)))
 
 
-def _built(
+def _connected(
     graph: Graph,
-    module: GraphModule,
     request: Request,
     steps: Sequence[partition.Segment | Node],
     runs: Sequence[Run],
     kernels: Collection[Node],
-) -> Run:
-    return segments.build(
+) -> Turns:
+    functions = {node: torch_kernels.kernel(node) for node in kernels}
+    calls, names = segments.connect(
         graph,
         steps,
         lambda segment: runs[segment.index],
-        module,
         convert=on_device.host_of,
         copy_duplicate=torch.clone if request.no_output_aliasing else torch.Tensor.detach,
-        kernels={node: torch_kernels.kernel(node) for node in kernels},
+        kernels=functions,
         strided=set(fx.results(graph)[: request.visible]),
     )
+    names.update({function: torch_kernels.name(node) for node, function in functions.items()})
+    return Turns(calls, names, runs)
 
 
 def _updates(

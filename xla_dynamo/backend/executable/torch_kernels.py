@@ -23,6 +23,7 @@ from xla_dynamo.backend.runtime.partitions import Partitions
 from . import joint, onednn_lstm
 from .launch import device_of
 from .request import Request
+from .turns import Name
 
 
 def between_programs(graph: Graph, request: Request) -> list[Node]:
@@ -46,19 +47,30 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
 
 
 def kernel(node: Node) -> Callable[..., Any]:
-    """A function of the node's arguments: the kernel of its op, whatever modes the thread is in."""
-    op: Any = node.target
+    """A function of the node's arguments: the kernel of its op."""
+    return of_name(name(node), str(location_of(node)))
+
+
+def name(node: Node) -> Name:
+    """What makes the kernel of a node: its op, how, and its number."""
+    op = node.target
+    how = op in onednn_lstm.KERNELS and onednn_lstm.is_differentiated(node)
+    return ("kernel", op, how, node.meta.get("number"))
+
+
+def of_name(name: Name, where: str) -> Callable[..., Any]:
+    """The kernel that has a name, whatever modes the thread is in; where: the user's line."""
+    _, op, how, number = name
     own = onednn_lstm.KERNELS.get(op)
-    compute = op if own is None else own(node)
+    compute = op if own is None else own(how)
 
     def run(*arguments: Any) -> Any:
         try:
             with kernels_only():
                 return compute(*arguments)
         except Exception as error:
-            where = location_of(node)
             error.add_note(f"PyTorch's kernel of {op}, at {where}. {kernel_calls.REMEDY}")
-            error_origin.blame(error, node.meta.get("number"))
+            error_origin.blame(error, number)
             raise
 
     return run

@@ -79,10 +79,7 @@ def compile_trace(
         found = None if key is None else _known(trace, key, (live, dead), device)
         if found is not None:
             return found
-        program, run = _compiled(trace, live, dead, device, without, why)
-        if key is not None and isinstance(run, Launch):
-            known.remember(key, run.executable, program.as_json())
-        return program, run
+        return _compiled(trace, live, dead, device, without, why, key)
 
 
 def _compiled(
@@ -92,10 +89,12 @@ def _compiled(
     device: pjrt.Where,
     without: Collection[State],
     why: str | None = None,
+    known_as: str | None = None,
 ) -> tuple[Program, Run]:
     """The program, by the structure of its graph.
 
     why: it is compiled, if not for what is new in the trace.
+    known_as: its key on disk.
     """
     builder = trace_to_fx.build(trace.state.path(), trace.inputs, without)
     inputs, vectors, seeds = builder.close(live)
@@ -108,6 +107,7 @@ def _compiled(
     if device is spmd.where():
         where = device = spmd.of_program(trace, inputs, len(vectors), len(seeds), live)
     error_origin.number(builder.graph.nodes)
+    places = known_programs.places(trace.state.path(), builder.graph)
     fresh: tuple[Zeros, ...] = ()
     if spmd.where() is None:  # there the state is split as its parameters are
         fresh = fresh_state.lift(builder.graph, donated)
@@ -134,6 +134,8 @@ def _compiled(
     watch = min(last, default=0, key=lambda i: builder.elements(live[i]))
     taken = weakref.ref(run), inputs, vectors, seeds
     program = Program(*taken, tuple(live), watch, fresh=fresh)
+    if known_as is not None:
+        known_programs.remember(known_as, run, program, places)
     if compiled is not None:
         _tell(trace, program, compiled)
     return program, run
@@ -170,21 +172,19 @@ def _known(
     found = known.find(key)
     if found is None:
         return None
-    place = trace.device, found.executable
+    place = trace.device, known_programs.identity(found)
     run, executable = _runs.get(place), None
     if run is not None:
         _runs.move_to_end(place)
         metrics.count("CachedCompile")
     else:
         request = recompile_reason.request(trace, survivors)
-        at = trace.state.path()[0].location
-        location = "(no source line)" if at is None else f"{at.file}:{at.line}"
         with metrics.timed(metrics.of_trace("CompileTime")):
-            executable = known.load(found, request, device, location)
+            executable = known_programs.load(found, request, device, trace.state.path())
         if executable is None:
             return None
         run = _runs[place] = _boxed(executable)
-    program = Program.from_json(run, found.details)
+    program = Program.from_json(run, found.details["program"])
     if executable is not None:
         _tell(trace, program, executable)
     return program, run
