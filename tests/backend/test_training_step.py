@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import xla_dynamo
+from xla_dynamo.backend.executable import by_shape
 from xla_dynamo.errors import OptionError
 
 
@@ -208,3 +210,36 @@ def test_what_is_no_step_is_refused() -> None:
     optimizer.register_step_post_hook(lambda *_: None)
     with pytest.raises(OptionError, match="has hooks"):
         xla_dynamo.training_step(optimizer)
+
+
+@pytest.fixture
+def symbols(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The sizes that change, of each graph that is compiled."""
+    found: list[Any] = []
+    original = by_shape.find_symbols
+
+    def noted(graph: torch.fx.Graph) -> Any:
+        symbols = original(graph)
+        found.append(symbols.sources)
+        return symbols
+
+    monkeypatch.setattr(by_shape, "find_symbols", noted)
+    return found
+
+
+def _mean_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda x: model(x).mean()
+
+
+def _square_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda x: model(x).square().mean()
+
+
+def test_no_size_changes_where_another_step_had_other_sizes(symbols: list[Any]) -> None:
+    for of, rows in ((_mean_of, 5), (_square_of, 7)):
+        model = nn.Linear(6, 3)
+        step = xla_dynamo.training_step(torch.optim.AdamW(model.parameters()))(of(model))
+        step(torch.randn(rows, 6))
+    assert symbols == [(), ()]
+    step(torch.randn(9, 6))
+    assert len(symbols[-1]) == 1

@@ -14,8 +14,10 @@ and no gradient is kept. As jax.jit of a step in JAX, it is launched once.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -131,10 +133,10 @@ class _Step:
                 return result[0], *pytree.tree_map(_detached, result[1:])
             return result
 
-        # Dynamo keeps what it compiled by code object, and skips what is given no tensor.
-        own = types.FunctionType(
-            with_loss.__code__.replace(), globals(), closure=with_loss.__closure__
-        )
+        # Dynamo keeps what it compiled by code object, and skips what is given no tensor. Which
+        # sizes change it remembers by a code's name and line, of all processes: as the user's.
+        code = with_loss.__code__.replace(co_name=_name_for(function))
+        own = types.FunctionType(code, globals(), closure=with_loss.__closure__)
         return torch.compile(own, backend=self._backend, fullgraph=True, dynamic=self._dynamic)
 
     def _eagerly(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -160,12 +162,15 @@ class _Step:
     def _backend(self, module: GraphModule, inputs: Sequence[Any]) -> Function:
         from xla_dynamo.backend import xla
 
+        from .capture import aot
+
         numbers = {id(p): i for i, p in enumerate(self.parameters)}
         held = {numbers[id(x)]: position for position, x in enumerate(inputs) if id(x) in numbers}
         tensors = self._tensors()
         with own_errors.passing_through("xla", sys._getframe()):
             with_step = step_graph.extended(module, held, tensors, self._trace)
-        run = xla(with_step, [*inputs, *tensors], options=self._options)
+            fakes = aot.of_fixed_sizes(tensors)
+        run = xla(with_step, [*inputs, *fakes], options=self._options)
 
         def call(*given: Any) -> Any:
             if any(given[position] is not self.parameters[i] for i, position in held.items()):
@@ -214,6 +219,15 @@ _OTHER_PARAMETER = (
     "A parameter of the model is not the tensor that the optimizer has: it was replaced after the "
     "optimizer was made. Make the optimizer, and the training step, of the model as it is now."
 )
+
+
+def _name_for(function: Function) -> str:
+    """A name that no other function of the user's has, of a file or line of its own."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    where = (
+        type(function).__qualname__ if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    )
+    return f"with_loss_{zlib.crc32(where.encode()):08x}"
 
 
 def _detached(value: Any) -> Any:

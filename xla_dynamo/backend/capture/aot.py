@@ -3,8 +3,8 @@
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
 torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_joint_simple,
 min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
-(static_input_indices, num_forward_returns, tokens, input_info, mutated_inp_runtime_indices), the
-meta["desc"] of a joint graph's nodes, and the `_dynamo_source` of placeholders.
+(static_input_indices, num_forward_returns, tokens, input_info, mutated_inp_runtime_indices) and
+fake_mode, the meta["desc"] of a joint graph's nodes, and the `_dynamo_source` of placeholders.
 """
 
 from __future__ import annotations
@@ -69,6 +69,18 @@ Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any
 def capture_name() -> str:
     """What Dynamo calls the capture that is being compiled: "0/0"."""
     return str(CompileContext.current_compile_id() or "?")
+
+
+def of_fixed_sizes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Fake tensors of the capture that is being compiled, for arguments that Dynamo has not seen.
+
+    AOTAutograd would take their sizes for symbols, and every op that meets one is slow to trace.
+    """
+    context = TracingContext.try_get()
+    if context is None or context.fake_mode is None:
+        return list(tensors)
+    mode = context.fake_mode
+    return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
 
 
 def compile(
