@@ -16,14 +16,7 @@ from xla_dynamo.backend import metrics
 from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.graph.text import text_of
 from xla_dynamo.backend.options import Options
-from xla_dynamo.backend.runtime import (
-    buffers,
-    gpu_order,
-    job,
-    pjrt,
-    resident,
-    transfers,
-)
+from xla_dynamo.backend.runtime import buffers, gpu_order, job, pjrt, resident, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.platforms import default_platform
 
