@@ -163,9 +163,11 @@ LAYERS = [
         ("jax._src", "jaxlib"),
         "",
         (
+            "backend/runtime/call_path.py",
             "backend/runtime/coordinator.py",
             "backend/runtime/partitions.py",
             "backend/runtime/pjrt.py",
+            "backend/runtime/replica_arrays.py",
             "backend/runtime/topology.py",
             "backend/runtime/transfers.py",
             "backend/jax_adapter.py",

@@ -113,6 +113,8 @@ ELSEWHERE = {
     "passes/padding/rules/views.py": "backend/passes/padding/test_walk.py",
     "passes/static/eager_layout.py": "backend/decompositions/test_eager_layout.py",
     "passes/verify.py": "backend/test_pipeline.py",
+    "runtime/call_path.py": "backend/runtime/test_pjrt.py",
+    "runtime/replica_arrays.py": "backend/lowering/rules/test_collectives.py",
     "runtime/resident.py": "compat/device/test_torch_compile.py",
     "runtime/topology.py": "test_tpu.py",
 }

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from xla_dynamo.backend.jax_adapter import cpu_client
-from xla_dynamo.backend.runtime import partitions, pjrt, shardings, transfers
+from xla_dynamo.backend.runtime import partitions, replica_arrays, shardings, transfers
 from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.backend.runtime.shardings import Grid, Sharding
 
@@ -28,7 +28,7 @@ def test_there_and_back(sharding: Sharding, part: tuple[int, ...]) -> None:
     host = torch.arange(30.0).reshape(5, 6)
     array = transfers.upload(host, Partitions(DEVICES), sharding)
     assert partitions.sharding_of(array) == sharding
-    assert {piece.shape for piece in pjrt.parts(array)} == {part}
+    assert {piece.shape for piece in replica_arrays.parts(array)} == {part}
     assert torch.equal(transfers.download(array, host.shape), host)
     for number, piece in partitions.local_parts(array, DEVICES).items():
         index, _ = sharding.places(host.shape)[number]
@@ -38,7 +38,7 @@ def test_there_and_back(sharding: Sharding, part: tuple[int, ...]) -> None:
 
 def test_what_is_replicated() -> None:
     scalar = transfers.put(np.array(3.0), Partitions(DEVICES))
-    assert len(pjrt.parts(scalar)) == 4
+    assert len(replica_arrays.parts(scalar)) == 4
     assert transfers.download(scalar).item() == 3.0
     assert partitions.sharding_of(transfers.put(np.array(3.0), DEVICES[0])) is None
 

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.ops.collectives import COLLECTIVES
-from xla_dynamo.backend.runtime import gloo_output, job, notice_board, pjrt, transfers
+from xla_dynamo.backend.runtime import gloo_output, job, notice_board, replica_arrays, transfers
 from xla_dynamo.config import config
 
 Run = Callable[..., Sequence[Any]]
@@ -97,8 +97,8 @@ class JointProgram(Agreed):
         Raises:
             ReplicaError: a collective failed.
         """
-        stacks = [pjrt.stack([array], self._devices) for array in arrays]
-        return [pjrt.parts(stack)[0] for stack in self.on_stacks(*stacks)]
+        stacks = [replica_arrays.stack([array], self._devices) for array in arrays]
+        return [replica_arrays.parts(stack)[0] for stack in self.on_stacks(*stacks)]
 
     def on_stacks(self, *stacks: Any) -> Sequence[Any]:
         """The same for a process with several replicas: what it takes and gives is theirs."""

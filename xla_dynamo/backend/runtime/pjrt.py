@@ -2,12 +2,11 @@
 # (jaxlib ships no type information for its native module.)
 """PJRT devices, and executables compiled of StableHLO modules.
 
-Private API of jax and jaxlib met here, seen on 0.7.2 to 0.12.0: array.ArrayImpl, core.ShapedArray,
-tree_util, xla_bridge.get_backend, _jax.DeviceList, CompileOptions, compile_and_load,
-(de)serialize_executable, mlir.serialize_portable_artifact, and _jax.pjit with
-MeshExecutableFastpathData: the C++ call path of jax.jit, here over an executable that we compiled
-(200 arguments: 0.28 ms in and out against 0.59 ms for execute_sharded + disassemble). What differs
-between versions is in `jax_adapter`; `transfers` and `partitions` meet what arrays need.
+Private API of jax and jaxlib met here, seen on 0.7.2 to 0.12.0: core.ShapedArray,
+xla_bridge.get_backend, _jax.DeviceList, CompileOptions, compile_and_load,
+(de)serialize_executable, mlir.serialize_portable_artifact. What differs between versions is in
+`jax_adapter`; `call_path` launches; `transfers`, `replica_arrays` and `partitions` meet what arrays
+need.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from jax._src import core, tree_util, xla_bridge
-from jax._src.array import ArrayImpl
-from jax._src.interpreters import pxla
+from jax._src import core, xla_bridge
 from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
@@ -37,7 +34,8 @@ from xla_dynamo.backend.metrics import CompileRecord
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
-from . import gpu_order, host_kernels, host_memory, job, partitions
+from . import gpu_order, host_kernels, host_memory, job, partitions, replica_arrays
+from .call_path import call_path
 from .partitions import Partitions
 
 Device = Any
@@ -151,8 +149,8 @@ class Origin:
 class Executable:
     """A compiled program: arrays in, arrays out, through jaxlib's C++ call path.
 
-    On several devices, one for each replica, the arrays are stacks: see `stack`. Those of a program
-    that is partitioned have a sharding: see `partitions`.
+    On several devices, one for each replica, the arrays are stacks: see `replica_arrays`. Those of
+    a program that is partitioned have a sharding: see `partitions`.
     """
 
     def __init__(
@@ -171,12 +169,12 @@ class Executable:
             split = partitions.chosen(loaded, on, [len(shape) for shape, _ in outputs])
             labels = [[partitions.label(s, on.devices) for s in of] for of in (on.inputs, split)]
             avals = [core.ShapedArray(*output) for output in outputs]
-            self._call = _call_path(name, loaded, labels[0], avals, labels[1])
+            self._call = call_path(name, loaded, labels[0], avals, labels[1])
             return
-        sharding, number = _sharding(self.devices), len(self.devices)
-        avals = [_stacked(number, tuple(shape), dtype) for shape, dtype in outputs]
+        sharding, number = replica_arrays.sharding(self.devices), len(self.devices)
+        avals = [replica_arrays.stacked(number, tuple(shape), dtype) for shape, dtype in outputs]
         of = [sharding] * len(inputs), avals, [sharding] * len(avals)
-        self._call = _call_path(name, loaded, *of)
+        self._call = call_path(name, loaded, *of)
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Launch; returns before the device is done (reading an output waits)."""
@@ -239,80 +237,6 @@ def own_devices(executable: Executable) -> list[Device]:
     """The devices of a program that are this process's."""
     own = executable.device.client.process_index()
     return [device for device in executable.devices if device.process_index == own]
-
-
-def _call_path(
-    name: str, loaded: Any, inputs: Sequence[Any], avals: Sequence[Any], outputs: Sequence[Any]
-) -> Any:
-    """The C++ call path of a program. It refers to no `Executable`, as the cycle would need gc.
-
-    name: what jax.profiler calls its launches. inputs, outputs: JAX's shardings of its arguments
-        and results; avals: those of its results.
-    """
-
-    def wrap(aval: Any, sharding: Any, shards: Sequence[Array]) -> Array:
-        # jax.make_array_from_single_device_arrays would initialise JAX's own devices.
-        return ArrayImpl(aval, sharding, list(shards), committed=True, _skip_checks=True)
-
-    def first_call(*arrays: Array) -> tuple[list[Array], Any, bool]:
-        """Called on the C++ path's cache miss: run once, and teach it the executable."""
-        handlers = [functools.partial(wrap, *each) for each in zip(avals, outputs, strict=True)]
-        results = loaded.execute_sharded(list(arrays)).consume_with_handlers(handlers)
-        fast = pxla.MeshExecutableFastpathData(
-            loaded,
-            tree_util.tree_structure(results),
-            list(inputs),
-            list(outputs),
-            list(avals),
-            [True] * len(avals),
-            [True] * len(inputs),
-            [None] * len(inputs),
-            [],
-        )
-        return results, fast, False
-
-    return _jax.pjit(
-        name,
-        None,
-        first_call,
-        [],
-        [],
-        pxla.JitGlobalCppCacheKeys(),
-        tree_util.dispatch_registry,
-        pxla.cc_shard_arg,
-        _jax.PjitFunctionCache(capacity=1),
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _sharding(devices: tuple[Device, ...]) -> Any:
-    """Of an array on one device; of several, one for each replica, stacked along dimension 0."""
-    if len(devices) == 1:
-        return jax.sharding.SingleDeviceSharding(devices[0])
-    mesh = jax.sharding.Mesh(np.array(devices), ("replica",))
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica"))
-
-
-@functools.lru_cache(maxsize=1024)
-def _stacked(replicas: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """PJRT looks at a stack's buffers only: a row stands for the dimension that scalars lack."""
-    if replicas > 1:
-        shape = (replicas * (shape[0] if shape else 1), *shape[1:])
-    return core.ShapedArray(shape, dtype)
-
-
-def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:
-    """The arrays of this process's replicas as one argument of a program on `devices`; no copy.
-
-    arrays: one for each of `devices` that is of this process, in their order.
-    """
-    aval = _stacked(len(devices), arrays[0].shape, arrays[0].dtype)
-    return ArrayImpl(aval, _sharding(devices), list(arrays), committed=True, _skip_checks=True)
-
-
-def parts(stack: Array) -> list[Array]:
-    """The arrays of this process's replicas in a stack, or of its devices in a sharded array."""
-    return stack._arrays
 
 
 Signature = Sequence[tuple[tuple[int, ...], np.dtype]]

@@ -32,9 +32,9 @@ from .program import Program, Run
 if TYPE_CHECKING:
     import torch
 
-    from xla_dynamo.backend.runtime import pjrt
+    from xla_dynamo.backend.runtime import replica_arrays
 else:
-    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    replica_arrays = lazily("xla_dynamo.backend.runtime.replica_arrays", globals())
 
 Act = Callable[[list[Any]], Sequence[Any]]
 
@@ -218,8 +218,8 @@ class Gang:
             found = self._programs[key] = self.compile(traces[0], live, dead)
         program, run = found
         arguments = [sync.arguments(trace, program) for trace in traces]
-        stacks = run([pjrt.stack(each, on) for each in zip(*arguments, strict=True)])
-        results = [pjrt.parts(stack) for stack in stacks]
+        stacks = run([replica_arrays.stack(each, on) for each in zip(*arguments, strict=True)])
+        results = [replica_arrays.parts(stack) for stack in stacks]
         return [(program, [parts[i] for parts in results]) for i in range(len(traces))]
 
     def devices(self) -> tuple[Any, ...]:

@@ -22,10 +22,10 @@ from xla_dynamo.errors import NotAvailable
 from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import partitions, pjrt, transfers
+    from xla_dynamo.backend.runtime import partitions, replica_arrays, transfers
 else:
     partitions = lazily("xla_dynamo.backend.runtime.partitions", globals())
-    pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
+    replica_arrays = lazily("xla_dynamo.backend.runtime.replica_arrays", globals())
     transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
 
@@ -148,7 +148,7 @@ def _parts(tensor: torch.Tensor) -> dict[int, Any]:
     if type(value.ref) is Held:
         sync.place(value)
     array = sync.materialize(value)
-    return dict(zip(local_numbers(), pjrt.parts(array), strict=True))
+    return dict(zip(local_numbers(), replica_arrays.parts(array), strict=True))
 
 
 def replace_parts(tensor: torch.Tensor, given: dict[int, torch.Tensor]) -> None:

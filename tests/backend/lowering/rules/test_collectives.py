@@ -14,7 +14,7 @@ from xla_dynamo.backend import jax_adapter
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering import dtypes, lower, rules
 from xla_dynamo.backend.lowering.registry import Target
-from xla_dynamo.backend.runtime import pjrt, transfers
+from xla_dynamo.backend.runtime import pjrt, replica_arrays, transfers
 from xla_dynamo.errors import UnsupportedOp
 
 assert rules
@@ -39,7 +39,7 @@ def run(function: Callable[..., Any], *inputs: Sequence[torch.Tensor]) -> list[l
     """The results of `function` on each replica; inputs: one tensor for each replica."""
     on = devices(len(inputs[0]))
     graph = traced(function, *[each[0] for each in inputs]).graph
-    arguments = [pjrt.stack(list(map(transfers.upload, each, on)), on) for each in inputs]
+    arguments = [replica_arrays.stack(list(map(transfers.upload, each, on)), on) for each in inputs]
 
     def signature(node: Any) -> Any:
         return tuple(node.meta["val"].shape), dtypes.to_numpy(node.meta["val"].dtype)
@@ -47,7 +47,7 @@ def run(function: Callable[..., Any], *inputs: Sequence[torch.Tensor]) -> list[l
     given, made = (list(map(signature, f(graph))) for f in (fx.placeholders, fx.results))
     module = lower.lower_graph(graph, Target("cpu")).module
     stacks = pjrt.compile(module, on, given, made, {})(*arguments)
-    results = [list(map(transfers.download, pjrt.parts(stack))) for stack in stacks]
+    results = [list(map(transfers.download, replica_arrays.parts(stack))) for stack in stacks]
     return [list(of_replica) for of_replica in zip(*results, strict=True)]
 
 
@@ -143,10 +143,10 @@ def test_launches_beyond_the_devices_threads_come_to_an_end() -> None:
     module = lower.lower_graph(graph, Target("cpu")).module
     signature = [((2,), np.dtype(np.float32))]
     program = pjrt.compile(module, on, signature, signature, {})
-    x = pjrt.stack([transfers.upload(torch.ones(2), device) for device in on], on)
+    x = replica_arrays.stack([transfers.upload(torch.ones(2), device) for device in on], on)
     for _ in range(200):
         (x,) = program(x)
-    assert all(torch.isinf(transfers.download(part)).all() for part in pjrt.parts(x))
+    assert all(torch.isinf(transfers.download(part)).all() for part in replica_arrays.parts(x))
 
 
 @pytest.mark.parametrize(

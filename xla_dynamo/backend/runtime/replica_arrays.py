@@ -1,0 +1,51 @@
+# pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+# (jaxlib ships no type information for its native module.)
+"""Stacks: the arrays of a program's replicas, one on each device, as one array for a launch.
+
+Private API of jax met here, seen on 0.7.2 to 0.12.0: array.ArrayImpl, core.ShapedArray.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import core
+from jax._src.array import ArrayImpl
+
+Device = Any
+Array = Any
+
+
+@functools.lru_cache(maxsize=256)
+def sharding(devices: tuple[Device, ...]) -> Any:
+    """Of an array on one device; of several, one for each replica, stacked along dimension 0."""
+    if len(devices) == 1:
+        return jax.sharding.SingleDeviceSharding(devices[0])
+    mesh = jax.sharding.Mesh(np.array(devices), ("replica",))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica"))
+
+
+@functools.lru_cache(maxsize=1024)
+def stacked(replicas: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """PJRT looks at a stack's buffers only: a row stands for the dimension that scalars lack."""
+    if replicas > 1:
+        shape = (replicas * (shape[0] if shape else 1), *shape[1:])
+    return core.ShapedArray(shape, dtype)
+
+
+def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:
+    """The arrays of this process's replicas as one argument of a program on `devices`; no copy.
+
+    arrays: one for each of `devices` that is of this process, in their order.
+    """
+    aval = stacked(len(devices), arrays[0].shape, arrays[0].dtype)
+    return ArrayImpl(aval, sharding(devices), list(arrays), committed=True, _skip_checks=True)
+
+
+def parts(stack: Array) -> list[Array]:
+    """The arrays of this process's replicas in a stack, or of its devices in a sharded array."""
+    return stack._arrays
