@@ -46,6 +46,7 @@ class Body:
 
 _bodies: Bounded[Hashable, Body | Refusal] = Bounded(4096)
 _NO_KERNEL = "MLIR translation rule for primitive"  # JAX's message, of eig on a TPU for one
+_INTERPRETED = "Only interpret mode is supported on CPU"  # JAX's, of a kernel in Pallas
 _OTHER_DTYPE = "Convert the tensor to another dtype before this op."
 _lock = threading.Lock()
 
@@ -141,6 +142,11 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
     except Exception as error:
         if isinstance(error, NotImplementedError) and _NO_KERNEL in str(error):
             return Refusal(f"XLA does not have this computation on the platform {target.platform}.")
+        if isinstance(error, ValueError) and _INTERPRETED in str(error):
+            return Refusal(
+                "It calls a kernel in Pallas, which a CPU runs in Pallas's interpreter only.",
+                "Pass interpret=True to pallas_call, or run it on a TPU.",
+            )
         return _refusal_of_failure(node, error)
     with module.context:
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)

@@ -17,3 +17,4 @@ from . import paged_attention as paged_attention
 from . import recurrent as recurrent
 from . import sharding as sharding
 from . import stores as stores
+from . import tpu_calls as tpu_calls

@@ -11,13 +11,16 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.ops import tpu_calls
 from xla_dynamo.backend.runtime import transfers
+from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.device import step_barrier
 from xla_dynamo.compat.device.torch_xla_module import _initialized  # noqa: F401
 from xla_dynamo.compat.execution import auto_sharding, settings, sync
 from xla_dynamo.compat.recording import devices, metrics, pending, seeds
 from xla_dynamo.compat.reporting import ir_text, metrics_report
 from xla_dynamo.compat.values.values import value_of
+from xla_dynamo.errors import NotAvailable
 
 from . import _sharding
 from ._absent import Absent
@@ -305,3 +308,28 @@ _load_local_shards = _sharding.load_local_shards
 
 
 _run_cached_graph = Absent("_XLAC._run_cached_graph", "use torch.compile(model, backend='openxla')")
+
+
+def _xla_tpu_custom_call(
+    inputs: Tensors,
+    payload: str,
+    output_shapes: Sequence[Sequence[int]],
+    output_dtypes: Sequence[torch.dtype],
+) -> list[torch.Tensor]:
+    """The results of the kernel that trace_pallas gave as `payload`, part of the program on a TPU.
+
+    Raises:
+        NotAvailable: on another device.
+    """
+    if not inputs:
+        raise RuntimeError("tpu_custom_call(): expected at least 1 input tensor.")
+    if len(output_shapes) != len(output_dtypes):
+        raise RuntimeError(
+            "tpu_custom_call(): expected the given output shapes "
+            f"(size={len(output_shapes)}) to be of the same size as the given output dtypes "
+            f"(size={len(output_dtypes)})."
+        )
+    if inputs[0].device.type == "xla" and default_platform() != "tpu":
+        raise NotAvailable(f"tpu_custom_call: {tpu_calls.REASON} {tpu_calls.REMEDY}")
+    results = tpu_calls.as_text(output_shapes, output_dtypes)
+    return torch.ops.xla_dynamo.tpu_custom_call(list(inputs), payload, results)

@@ -16,7 +16,6 @@ import torch
 
 from xla_dynamo.errors import NotAvailable
 
-from ..core import xla_builder
 from ._grouped_matmul import gmm as gmm
 from ._grouped_matmul import gmm_backward as gmm_backward
 from ._grouped_matmul import tgmm as tgmm
@@ -24,6 +23,8 @@ from ._paged_attention import multi_queries_paged_attention as multi_queries_pag
 from ._paged_attention import paged_attention as paged_attention
 from ._paged_attention import ragged_paged_attention as ragged_paged_attention
 from ._paged_attention import softmax
+from ._pallas import make_kernel_from_pallas as make_kernel_from_pallas
+from ._pallas import trace_pallas as trace_pallas
 from .xla_quantized_matmul import quantized_matmul_int8 as quantized_matmul_int8
 
 
@@ -163,11 +164,6 @@ def jax_import_guard() -> None:
 def requires_jax(function: Any) -> Any:
     """A decorator that changes nothing: jax is what runs this."""
     return function
-
-
-def make_kernel_from_pallas(kernel: Any, output_shape_dtype_fn: Any) -> Any:
-    """A Pallas kernel as a function of xla tensors."""
-    return lambda *args, **kwargs: xla_builder.call_jax(kernel, args, kwargs)
 
 
 def __getattr__(name: str) -> Any:
