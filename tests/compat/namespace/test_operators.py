@@ -47,15 +47,19 @@ def test_splash_attention(window: int | None, cap: float | None, segments: bool)
         attentiontype_local_sliding=window is not None, slide_window_size=window
     ).to_json()
     given = ids.to(XLA) if segments else None
-    out = custom_kernel.splash_attention(
-        q.to(XLA), k.to(XLA), v.to(XLA), config, given, attn_logits_soft_cap=cap
-    )
+    lazy = [x.to(XLA).requires_grad_() for x in (q, k, v)]
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    out = custom_kernel.splash_attention(*lazy, config, given, attn_logits_soft_cap=cap)
     scores = q @ k.repeat_interleave(2, 1).mT
     scores = scores if cap is None else cap * torch.tanh(scores / cap)
     distance = torch.arange(8)[:, None] - torch.arange(8)
     allowed = (distance >= 0) & (distance < (window or 8)) & (ids[0][:, None] == ids[0])
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
-    close(out, weights @ v.repeat_interleave(2, 1))
+    expected = weights @ v.repeat_interleave(2, 1)
+    close(out, expected)
+    wanted = torch.autograd.grad(expected.square().sum(), (q, k, v))
+    for x, y in zip(torch.autograd.grad(out.square().sum(), lazy), wanted, strict=True):
+        torch.testing.assert_close(x.cpu(), y, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", ["xla", "openxla"])

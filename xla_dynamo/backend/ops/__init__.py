@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import attention as attention
 from . import barriers as barriers
+from . import capped_attention as capped_attention
 from . import collectives as collectives
 from . import fused as fused
 from . import jax_calls as jax_calls

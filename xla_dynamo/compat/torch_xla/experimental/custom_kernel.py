@@ -22,7 +22,6 @@ from ._grouped_matmul import tgmm as tgmm
 from ._paged_attention import multi_queries_paged_attention as multi_queries_paged_attention
 from ._paged_attention import paged_attention as paged_attention
 from ._paged_attention import ragged_paged_attention as ragged_paged_attention
-from ._paged_attention import softmax
 from ._pallas import make_kernel_from_pallas as make_kernel_from_pallas
 from ._pallas import trace_pallas as trace_pallas
 from .xla_quantized_matmul import quantized_matmul_int8 as quantized_matmul_int8
@@ -127,11 +126,9 @@ def splash_attention(
         return torch.nn.functional.scaled_dot_product_attention(
             q, k, v, scale=1.0, enable_gqa=shared, **masks
         )
-    repeat = q.shape[1] // k.shape[1]
-    keys, values = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
-    scores = torch.einsum("bhqd,bhkd->bhqk", q, keys)
-    weights = softmax(scores, allowed, attn_logits_soft_cap)
-    return torch.einsum("bhqk,bhkd->bhqd", weights, values)
+    allowed = allowed if allowed.dim() == 4 else allowed[None, None]
+    capped = torch.ops.xla_dynamo.capped_attention
+    return capped(q, k, v, allowed, 1.0, float(attn_logits_soft_cap))[0]
 
 
 def _allowed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -101,6 +102,63 @@ def test_kernels(name: str) -> None:
 def test_16_bits_accumulate_in_32() -> None:
     for got, want in zip(*both("one block", torch.bfloat16), strict=True):
         torch.testing.assert_close(got.double(), want, rtol=0.02, atol=0.02)
+
+
+def capped_by_torch(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, cap: float
+) -> Tensor:
+    keys, values = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = torch.tanh(q @ keys.mT * scale / cap) * cap
+    return scores.masked_fill(~mask, -INF).softmax(-1).nan_to_num() @ values
+
+
+def capped_cases() -> tuple[list[Tensor], Tensor, Tensor]:
+    """Queries, keys and values, heads that share keys; the first query sees none."""
+    q, grad = torch.randn(2, 1, 4, 140, 32)
+    k, v = torch.randn(2, 1, 2, 200, 32)
+    return [q, k, v], random_mask(1, 1, 140, 200), grad
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["products", "kernel"])
+def test_capped_scores(interpret: bool) -> None:
+    operands, mask, grad = capped_cases()
+    leaves = [x.double().requires_grad_() for x in operands]
+    wanted = capped_by_torch(*leaves, mask, 0.7, 1.5)
+    gradients = torch.autograd.grad(wanted, leaves, grad.double())
+    if interpret:
+        arrays = [to_jax(x) for x in operands]
+        with lowering_for(Target("tpu", attention="kernel")):
+            call = attention._capped(*arrays, to_jax(mask), 0.7, 1.5)
+        call = dataclasses.replace(call, interpret=True)
+        out, lse = kernels.forward(call, *arrays, to_jax(mask))
+        grads = kernels.backward(call, to_jax(grad), *arrays, out, lse, to_jax(mask))
+        got = [to_torch(x) for x in (out, *grads)]
+    else:
+        inputs = [x.clone().requires_grad_() for x in operands]
+        result = torch.ops.xla_dynamo.capped_attention(*inputs, mask, 0.7, 1.5)[0]
+        got = [result, *torch.autograd.grad(result, inputs, grad)]
+    for x, y in zip(got, (wanted, *gradients), strict=True):
+        torch.testing.assert_close(x.double(), y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("chosen", "length"), [("auto", 512), ("auto", 256), ("xla", 512)])
+def test_programs_of_capped_scores(chosen: str, length: int, dtype: torch.dtype) -> None:
+    """Long ones are kernels, which a TPU's compiler takes, forward and backward."""
+    q, mask = torch.empty(1, 2, length, 64, dtype=dtype), torch.ones(length, length).bool()
+    lse, mask = torch.empty(1, 2, length), mask[None, None]
+    ops = torch.ops.xla_dynamo
+    forward, backward = ops.capped_attention.default, ops.capped_attention_backward.default
+    for op, args, count in ((forward, (q, q, q), 1), (backward, (q, q, q, q, q, lse), 2)):
+        module = traced(lambda *a, op=op: op(*a, 1.0, 30.0), *args, mask)
+        body = body_of(fx.calls(module.graph)[0], Target("tpu", attention=chosen))
+        assert isinstance(body, Body) is (chosen == "auto" and length >= 512)
+        if isinstance(body, Body):
+            assert body.text.count("@tpu_custom_call") == count
+            with jax_adapter.new_context():
+                parsed = ir.Module.parse(body.text)
+            assert topology.compile(parsed, "v6e:2x2")[0].code > 0
 
 
 def struct(*shape: int, dtype: Any = np.float32) -> Any:

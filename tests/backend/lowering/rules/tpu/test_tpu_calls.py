@@ -7,6 +7,7 @@ import torch
 
 from tests.backend.graphs import traced
 from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.lowering import rules  # noqa: F401  (fills RULES)
 from xla_dynamo.backend.lowering.bodies import Body, body_of
 from xla_dynamo.backend.lowering.registry import Refusal, Target
 from xla_dynamo.backend.ops import tpu_calls

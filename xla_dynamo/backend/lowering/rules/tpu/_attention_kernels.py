@@ -32,6 +32,7 @@ class Call:
 
     mask: the shape of the mask, [1 or batch, 1 or heads, 1 or queries, keys], or None.
     precision: of products of float32.
+    cap: scores are bent into (-cap, cap), by a tanh.
     """
 
     batch: int
@@ -45,6 +46,7 @@ class Call:
     scale: float
     precision: Any
     interpret: Any
+    cap: float | None = None
 
     @property
     def block(self) -> tuple[int, int]:
@@ -145,7 +147,11 @@ def _weights(
     """The weights that forward had, and the gradient of the scores."""
     weights = jnp.exp(scores - _column(lse_ref))
     of_weights = _dot(call, grad_ref[0, 0], v_ref[0, 0], _ROWS)
-    return weights, weights * (of_weights - _column(along_ref)) * call.scale
+    of_scores = weights * (of_weights - _column(along_ref)) * call.scale
+    if call.cap is not None:
+        bent = jnp.where(weights > 0, scores, 0) / call.cap  # not -inf, of what is masked
+        of_scores = of_scores * (1 - bent * bent)
+    return weights, of_scores
 
 
 def backward_kv(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> None:
@@ -175,6 +181,8 @@ def backward_kv(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> N
 def _scores(call: Call, q_ref: Any, k_ref: Any, mask: list[Any], i: Any, j: Any) -> Array:
     """A block of scores, float32; -inf where a query does not see a key."""
     scores = _dot(call, q_ref[0, 0], k_ref[0, 0], _ROWS) * call.scale
+    if call.cap is not None:
+        scores = jnp.tanh(scores / call.cap) * call.cap
     row, column = call.block
     keep = None
     if mask:

@@ -6,6 +6,7 @@ and its gradient decide for themselves; what goes from one to the other is the s
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -18,6 +19,7 @@ from xla_dynamo.backend import jax_adapter
 from xla_dynamo.backend.lowering import registry
 
 from .. import attention
+from .. import capped_attention as capped
 from . import _flash_attention as kernels
 
 # From here on, scores in memory cost more than kernels that XLA cannot fuse with what is around.
@@ -66,6 +68,47 @@ def flash_attention_backward(
         return attention.backward_anew(*operands[:-1], is_causal, attn_mask, scale)
     with jax_adapter.narrow():
         return kernels.backward(call, *operands, _mask(attn_mask, call))
+
+
+@capped.capped_attention.on("tpu")
+def capped_attention(
+    query: Array, key: Array, value: Array, mask: Array, scale: float, cap: float
+) -> tuple[Array, Array]:
+    call = _capped(query, key, value, mask, scale, cap)
+    with jax_adapter.narrow():
+        return kernels.forward(call, query, key, value, _mask(mask, call))
+
+
+@capped.capped_attention_backward.on("tpu")
+def capped_attention_backward(
+    grad: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    logsumexp: Array,
+    mask: Array,
+    scale: float,
+    cap: float,
+) -> tuple[Array, Array, Array]:
+    call = _capped(query, key, value, mask, scale, cap)
+    operands = grad, query, key, value, out, logsumexp
+    with jax_adapter.narrow():
+        return kernels.backward(call, *operands, _mask(mask, call))
+
+
+def _capped(
+    query: Array, key: Array, value: Array, mask: Array, scale: float, cap: float
+) -> kernels.Call:
+    """How kernels compute it.
+
+    Raises:
+        Unsupported: they do not.
+    """
+    call = _call(query, key, value, 0.0, False, mask, scale)
+    if call is None or not cap > 0:
+        raise capped.products()
+    return dataclasses.replace(call, cap=cap)
 
 
 def _call(
