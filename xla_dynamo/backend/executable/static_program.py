@@ -20,7 +20,7 @@ from xla_dynamo.backend.passes.padding.sizes import Refused
 from xla_dynamo.backend.runtime import on_device
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import partition, segments, torch_kernels
+from . import known_split, partition, segments, torch_kernels
 from .compile import describe
 from .launch import compile_launch
 from .parts import Parts, Whole, watched
@@ -39,6 +39,11 @@ def compile_for(
         Refused: what is padded has no padded form, or would run on the CPU.
     """
     context = replace(request.context(), **sizes)
+    is_static = context.arguments is None and context.padding is None
+    key = known_split.key_of(graph, request) if is_static else None
+    found = None if key is None else known_split.find(key, graph, request)
+    if found is not None:
+        return found, None
     pipeline.run(Stage.STATIC, graph, context)
     padded = context.lifted.padded
     if padded is not None:
@@ -48,7 +53,7 @@ def compile_for(
         # Calls of the same sizes come with the same tensors of their numbers.
         numbers = range(len(padded.names), len(fx.placeholders(graph)))
         request = replace(request, resident=request.resident.union(numbers))
-    return _compile_static(graph, module, request, context.lifted.unsupported), padded
+    return _compile_static(graph, module, request, context.lifted.unsupported, key), padded
 
 
 def part_of(request: Request, graph: Graph, segment: partition.Segment, visible: int) -> Request:
@@ -65,17 +70,26 @@ def part_of(request: Request, graph: Graph, segment: partition.Segment, visible:
 
 
 def _compile_static(
-    graph: Graph, module: GraphModule, request: Request, refused: dict[Node, Any]
+    graph: Graph,
+    module: GraphModule,
+    request: Request,
+    refused: dict[Node, Any],
+    key: str | None = None,
 ) -> Run:
-    """Compile a static graph, split at what cannot be lowered and at PyTorch's kernels."""
+    """Compile a static graph, split at what cannot be lowered and at PyTorch's kernels.
+
+    key: where it is kept on disk if it is split at kernels alone.
+    """
     kernels = torch_kernels.between_programs(graph, request)
     if not refused and not kernels:
         return _or_eager(graph, request)
     if not refused:
         parts = Parts()
         turns, *_ = in_turn(graph, request, kernels, parts)
-        run = segments.runner(turns.graph, module)
-        return watched(run, recorded(parts, request, graph))
+        whole = recorded(parts, request, graph)
+        if key is not None:
+            known_split.remember(key, turns, whole)
+        return watched(segments.runner(turns.graph, module), whole)
     unsupported.report(refused, request.options)
     steps = partition.split(graph, {*refused, *kernels})
     compile_segment = functools.partial(_compile_segment, graph, request, steps, bool(kernels))

@@ -9,6 +9,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from . import rng_keys
+
 # Namespaces of ops that mean the same in every process of these versions.
 _NAMESPACES = frozenset({"aten", "prims", "xla_dynamo", "torchvision"})
 # But for these, whose functions have a name in one process.
@@ -23,9 +25,13 @@ def text_of(graph: Graph) -> str:
     for node in graph.nodes:
         number[node] = f"%{len(number)}"
         operands = map_arg((node.args, node.kwargs), lambda n: _Name(number[n]))
-        target = "" if node.op in ("placeholder", "output") else f" {node.target}"
+        target = "" if node.op in ("placeholder", "output") else f" {_target(node)}"
         lines.append(f"{node.op}{target} {operands} {_types(node.meta.get('val'))}")
     return "\n".join(lines)
+
+
+def _target(node: Node) -> Any:
+    return "rng_keys.call" if node.target is rng_keys.call else node.target
 
 
 def is_text_complete(graph: Graph) -> bool:
@@ -44,7 +50,7 @@ def is_of_every_process(op: Any) -> bool:
 
 def _is_known(target: Any) -> bool:
     is_op = isinstance(target, torch._ops.OpOverload)
-    return is_of_every_process(target) if is_op else target is operator.getitem
+    return is_of_every_process(target) if is_op else target in (operator.getitem, rng_keys.call)
 
 
 def _is_plain(value: Any) -> bool:
@@ -52,6 +58,8 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value.values()))
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
+    if isinstance(value, torch._ops.OpOverload):
+        return is_of_every_process(value)
     return value is None or isinstance(value, (Node, *_PLAIN))
 
 
