@@ -148,9 +148,12 @@ def backward_anew(
     """The gradients without the log-sum-exp: weights are computed by what forward computes them by.
 
     In a program that holds both, the barrier keeps XLA from computing them once: from forward to
-    backward they would be the largest of what a layer keeps.
+    backward they would be the largest of what a layer keeps. Where they are not, they are computed
+    once, as where sizes are known early (passes/joint/attention_backward.py).
     """
-    query, key, grad_out = lax.optimization_barrier((query, key, grad_out))
+    are_small = query.size * key.shape[-2] <= query.shape[-1] * (2 * query.size + 2 * key.size)
+    if query.dtype.itemsize < 4 or not are_small:
+        query, key, grad_out = lax.optimization_barrier((query, key, grad_out))
     _, weights, total, _ = _attended(query, key, value, attn_mask, is_causal, scale)
     divisor = total if attn_mask is None else total + _LEAST
     weights = (weights / divisor).reshape(*query.shape[:-1], key.shape[-2])
