@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import torch
 from jax import Array, lax
 
-from xla_dynamo.backend.lowering import dtypes
+from xla_dynamo.backend.lowering import dtypes, registry
 from xla_dynamo.backend.lowering.registry import PerPlatform, Unsupported, lower
 
 aten = torch.ops.aten
@@ -48,6 +48,22 @@ def flash_attention(
     if attn_mask is not None:
         logsumexp = jnp.where(total == 0, 0, logsumexp)
     return out, logsumexp.reshape(query.shape[:-1])
+
+
+def takes_kernel(query: Array, key: Array, value: Array, dropout_p: float, long: int) -> bool:
+    """Whether a platform's kernel shall compute this attention, as far as all kernels are alike.
+
+    long: how many queries and keys it takes for that, unless the option `attention` decides.
+    """
+    chosen, (heads, key_heads) = registry.attention(), (query.shape[1], key.shape[1])
+    lengths = query.shape[2], key.shape[2]
+    fits = (
+        key.shape == value.shape
+        and min(query.shape[0], *lengths) > 0
+        and key_heads > 0 == heads % key_heads
+        and not dropout_p
+    )
+    return fits and (chosen == "kernel" or (chosen == "auto" and min(lengths) >= long))
 
 
 def _attended(

@@ -20,8 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from xla_dynamo.backend.lowering import registry
-
 from .. import attention
 
 _LONG = 128  # from here on it beats XLA's own products (docs/gpu.md)
@@ -157,20 +155,15 @@ def _call(
 ) -> Call | None:
     """How cuDNN computes this attention; None where it does not."""
     batch, heads, queries, features = query.shape
-    _, key_heads, keys, _ = key.shape
-    chosen = registry.attention()
+    keys = key.shape[2]
     fits = (
         query.dtype in _TYPES
         and query.dtype == key.dtype == value.dtype
-        and key.shape == value.shape
         and features in _FEATURES
-        and min(batch, queries, keys) > 0
-        and key_heads > 0 == heads % key_heads
-        and not dropout_p
         and not (is_causal and (mask is not None or queries != keys))
         and (mask is None or queries % 2 == keys % 2 == 0)
     )
-    if not fits or chosen == "xla" or (chosen == "auto" and min(queries, keys) < _LONG):
+    if not fits or not attention.takes_kernel(query, key, value, dropout_p, _LONG):
         return None
     scale = 1 / math.sqrt(features) if scale is None else scale
     dtype = _TYPES[query.dtype]

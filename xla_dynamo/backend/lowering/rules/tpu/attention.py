@@ -16,7 +16,6 @@ import numpy as np
 from jax import Array, lax
 
 from xla_dynamo.backend import jax_adapter
-from xla_dynamo.backend.lowering import registry
 
 from .. import attention
 from .. import capped_attention as capped
@@ -123,17 +122,8 @@ def _call(
     """How kernels compute this attention; None where they do not."""
     batch, heads, queries, features = query.shape
     _, key_heads, keys, _ = key.shape
-    chosen = registry.attention()
-    is_long = min(queries, keys) >= _LONG
-    fits = (
-        query.dtype in (np.float32, jnp.bfloat16)
-        and key.shape == value.shape
-        and features in _FEATURES
-        and min(batch, queries, keys) > 0
-        and key_heads > 0 == heads % key_heads
-        and not dropout_p
-    )
-    if not fits or chosen == "xla" or (chosen == "auto" and not is_long):
+    fits = query.dtype in (np.float32, jnp.bfloat16) and features in _FEATURES
+    if not fits or not attention.takes_kernel(query, key, value, dropout_p, _LONG):
         return None
     return kernels.Call(
         batch=batch,
