@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def _zeros(*shape: int, like: Tensor) -> Tensor:
@@ -106,3 +108,30 @@ def test_dimensions_change_in_place(name: str) -> None:
             RENAMES[name](view)
             (gradient,) = torch.autograd.grad(view.sum() + part.sum(), x)
             assert gradient.flatten().tolist() == [2.0] * 4 + [4.0] * 4 + [2.0] * 4
+
+
+class Watched(TorchDispatchMode):
+    """Is told of every op."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("watch", [contextlib.nullcontext, Watched])
+def test_a_write_to_a_detached_tensor_reaches_the_original_and_its_views(watch) -> None:
+    x = torch.arange(4.0, device="xla")
+    first, second, part = x.detach(), x.detach().detach(), x[1:3]
+    other = torch.ones(1, device="xla")
+    with watch():
+        first.add_(1)
+        second.mul_(2)
+        torch._foreach_add_([first, other], 1.0)  # type: ignore[attr-defined]
+    kept = first.clone()
+    part.zero_()
+    assert first.tolist() == second.tolist() == x.tolist() == [3.0, 0.0, 0.0, 9.0]
+    assert kept.tolist() == [3.0, 5.0, 7.0, 9.0]

@@ -23,6 +23,9 @@ from .redispatch import on_device, redispatch
 # masked_fill_ pass too, with a warning that it will not for long.
 _SAME = frozenset(["conj_physical", "fill", "threshold", "zero"])
 
+# Views of all of a tensor, as it is.
+_ALIASES = frozenset(["alias_ViewMeta", "detach_ViewMeta"])
+
 # In-place ops that change what a tensor is a view of, not numbers; the start of their names.
 _NOT_WRITES = ("_coalesced", "_mkldnn", "_resize", "as_strided", "copy_sparse", "detach", "resize")
 _NOT_WRITES += ("set_", "sparse", "squeeze", "t_", "transpose", "unsqueeze")
@@ -66,10 +69,14 @@ def loses_writes(target: torch.Tensor) -> bool:
     """Whether functionalization gives the memory of this view other numbers than are written."""
     if torch_private.is_base(target):
         return False
-    if any(name.startswith(("expand", "unfold")) for name in functionalization.view_names(target)):
+    steps = torch_private.view_of(target)
+    names = [type(step).__name__ for step in steps]
+    if _ALIASES.issuperset(names):  # as parameters and momenta are
+        return False
+    if any(name.startswith(("expand", "unfold")) for name in names):
         return True
     # Copies of an element that a view of as_strided()'s result leaves out would overwrite it.
-    return any(map(functionalization.repeats_elements, torch_private.view_of(target)[:-1]))
+    return any(map(functionalization.repeats_elements, steps[:-1]))
 
 
 def share_memory(targets: Sequence[torch.Tensor]) -> bool:

@@ -13,11 +13,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.compat.recording.op_forms import without_copy
-from xla_dynamo.compat.values.torch_private import is_functional
+from xla_dynamo.compat.values.torch_private import count_modes, is_functional
+from xla_dynamo.compat.values.values import Leaf, leaf
 
 from .redispatch import redispatch
 
 aten = torch.ops.aten
+
+_ALIASES = (aten.detach_copy.default, aten.alias_copy.default)
 
 
 def register_view_copy(library: torch.library.Library) -> None:
@@ -29,7 +32,9 @@ def register_view_copy(library: torch.library.Library) -> None:
             op = getattr(getattr(aten, name), overload)
             view = without_copy(op)
             if view is not op:
-                library.impl(op.name().removeprefix("aten::"), _copying(op, view))
+                kernel = _copying(op, view)
+                kernel = _aliasing(kernel) if op in _ALIASES else kernel
+                library.impl(op.name().removeprefix("aten::"), kernel)
 
 
 def _copying(op: Any, view: Any) -> Callable[..., Any]:
@@ -39,6 +44,21 @@ def _copying(op: Any, view: Any) -> Callable[..., Any]:
         return pytree.tree_map_only(torch.Tensor, _contiguous, view(tensor, *args, **kwargs))
 
     return kernel
+
+
+def _aliasing(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """`kernel`, of an op whose result is its argument: another leaf of the value.
+
+    After each write to a detached tensor, as optimizers' momenta and `.data` are, functionalization
+    asks for one. Who watches every op, by a mode, is told of it as of any.
+    """
+
+    def alias(tensor: torch.Tensor) -> Any:
+        if type(tensor) is Leaf and not tensor.requires_grad and not count_modes():
+            return leaf(tensor.value)
+        return kernel(tensor)
+
+    return alias
 
 
 def _contiguous(part: torch.Tensor) -> torch.Tensor:

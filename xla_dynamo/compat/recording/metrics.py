@@ -114,12 +114,13 @@ def compiled(aliases: int) -> None:
 
 def launched(state: State, values: int, arguments: int, results: int) -> None:
     """A trace that ends at `state` was launched: numbers of its values, arguments and results."""
+    now, execution = time.time(), _execution()
     with lock:
         launches[state] = launches.get(state, 0) + 1
-        counters[_execution()] += 1
+        counters[execution] += 1
         counters["CreateXlaTensor"] += values
         counters["CreateDataHandles"] += results
-    sample("TensorsGraphSize", values + arguments)
+        _add("TensorsGraphSize", now, values + arguments)
     if len(launches) > _STATES:
         sum_up()
 

@@ -74,6 +74,8 @@ all_op_names: Callable[[], Sequence[str]] = _C._dispatch_get_all_op_names
 included_keys: Callable[[], Any] = _C._dispatch_tls_local_include_set
 excluded_keys: Callable[[], Any] = _C._dispatch_tls_local_exclude_set
 is_included: Callable[[Any], bool] = _C._dispatch_tls_is_dispatch_key_included
+# How many modes that watch every op are active.
+count_modes: Callable[[], int] = _C._len_torch_dispatch_stack
 is_excluded: Callable[[Any], bool] = _C._dispatch_tls_is_dispatch_key_excluded
 # Context managers: these keys, and no others; without keys; below autograd; outside torch.func.
 only_keys: Callable[[Any, Any], Any] = _C._ForceDispatchKeyGuard
