@@ -30,6 +30,8 @@ ELSEWHERE = {
     "executable/size_changes.py": "test_shapes.py",
     "executable/static_program.py": "test_fallback.py",
     "graph/torch_private.py": "test_architecture.py",
+    "ops/optimizer_updates.py": "backend/capture/test_parameter_updates.py",
+    "passes/joint/expand_updates.py": "backend/capture/test_parameter_updates.py",
     "lowering/channels.py": "backend/lowering/test_manual.py",
     "lowering/dtypes.py": "backend/runtime/test_transfers.py",
     "lowering/rules/_dims.py": "backend/lowering/rules/test_reductions.py",

@@ -30,6 +30,7 @@ from .passes.dynamo.nansum_dims import drop_empty_nansum_dims
 from .passes.dynamo.rnn_layers import use_rnn_layers
 from .passes.joint.attention_backward import save_attention_weights
 from .passes.joint.dynamic_slice import keep_dynamic_slice
+from .passes.joint.expand_updates import expand_updates
 from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
 from .passes.joint.merge_equal import merge_equal
@@ -64,6 +65,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         fuse_addcdiv,  # one op again where Dynamo made three
     ),
     Stage.JOINT: (
+        expand_updates,  # the step of training_step's optimizer
         keep_dynamic_slice,  # x.narrow(dim, start, length) of a start that is a tensor
         keep_symbolic_indices,  # an int that only selects stays an argument
         recompute_log_softmax,  # backward gets two numbers a row instead of the output

@@ -30,7 +30,7 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.errors import OptionError
 
-from .capture import optimizer_step, own_errors, step_graph
+from .capture import optimizer_step, own_errors, parameter_updates, step_graph
 from .capture.optimizer_step import Place
 
 Function = Callable[..., Any]
@@ -91,6 +91,7 @@ class _Step:
         self._state: Any = None  # the dictionary that `places` are of
         self.parameters: list[Tensor] = []
         self.places: tuple[Place, ...] = ()
+        self._updates: Any = None  # of the latest trace, until it is compiled
         self._groups = 0
         self._known: list[Any] = []  # learning rates, and the tensors of them
         self._rates: list[Tensor] = []
@@ -207,7 +208,11 @@ class _Step:
         count = len(self.places)
         state = dict(zip(self.places, tensors[:count], strict=True))
         given = parameters, gradients, state, tensors[count:]
-        optimizer_step.trace(self.optimizer, *given, self.max_norm)
+        if self.max_norm is not None:
+            optimizer_step.clip(parameters, gradients, self.max_norm)
+        self._updates = parameter_updates.trace(self.optimizer, *given)
+        if self._updates is None:
+            optimizer_step.trace(self.optimizer, *given)
 
 
 _SOME = torch.empty(0, device="cpu")

@@ -110,7 +110,7 @@ def places(optimizer: Optimizer) -> list[Place]:
 
 def rates(optimizer: Optimizer) -> list[Any]:
     """The learning rates of the groups that take it as a tensor; they may change at each step."""
-    return [group["lr"] for group in optimizer.param_groups if _is_rate_given(optimizer, group)]
+    return [group["lr"] for group in optimizer.param_groups if is_rate_given(optimizer, group)]
 
 
 def hyperparameters(optimizer: Optimizer) -> Hyperparameters:
@@ -119,14 +119,23 @@ def hyperparameters(optimizer: Optimizer) -> Hyperparameters:
         tuple(
             (name, id(value) if isinstance(value, Tensor) else value)
             for name, value in group.items()
-            if name != "params" and not (name == "lr" and _is_rate_given(optimizer, group))
+            if name != "params" and not (name == "lr" and is_rate_given(optimizer, group))
         )
         for group in optimizer.param_groups
     )
 
 
-def _is_rate_given(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+def is_rate_given(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+    """Whether the program takes a group's learning rate as a tensor."""
     return "lr" in group and ("capturable" in group or type(optimizer) is torch.optim.SGD)
+
+
+def clip(
+    parameters: Mapping[int, Tensor], gradients: Mapping[int, Tensor | None], max_norm: float
+) -> None:
+    """Scale gradients of a trace, in place, as `clip_grad_norm_` does."""
+    with torch.no_grad(), _compiling(), _gradients(parameters, gradients) as all_:
+        torch.nn.utils.clip_grad_norm_(all_, max_norm, foreach=True)
 
 
 def trace(
@@ -135,7 +144,6 @@ def trace(
     gradients: Mapping[int, Tensor | None],
     state: Mapping[Place, Tensor],
     rates: Sequence[Tensor],
-    max_norm: float | None,
 ) -> None:
     """Do a step on tensors of a trace, in place; numbers are those of `parameters_of`.
 
@@ -152,7 +160,7 @@ def trace(
     for group in optimizer.param_groups:
         held = [numbers[id(p)] for p in group["params"]]
         own = {**group, "params": [parameters[i] for i in held if gradients.get(i) is not None]}
-        if _is_rate_given(optimizer, group):
+        if is_rate_given(optimizer, group):
             own["lr"] = next(given)
         own.update({name: value for name, value in _AS_TENSORS.items() if name in group})
         shadow.param_groups.append(own)
@@ -164,9 +172,7 @@ def trace(
             value = counts[-1][1]
         shadow.state[parameters[place.parameter]][place.name] = value
     before = _tensors(shadow)
-    with torch.no_grad(), _compiling(), _gradients(parameters, gradients) as all_:
-        if max_norm is not None:
-            torch.nn.utils.clip_grad_norm_(all_, max_norm, foreach=True)
+    with torch.no_grad(), _compiling(), _gradients(parameters, gradients):
         try:
             inspect.unwrap(type(optimizer).step)(shadow)
         except Exception as error:

@@ -14,7 +14,9 @@ from . import rng_keys
 # Namespaces of ops that mean the same in every process of these versions.
 _NAMESPACES = frozenset({"aten", "prims", "xla_dynamo", "torchvision"})
 # But for these, whose functions have a name in one process.
-_OF_ONE_PROCESS = frozenset({"xla_dynamo::jax_call", "xla_dynamo::jax_gradient"})
+_OF_ONE_PROCESS = frozenset(
+    {"xla_dynamo::jax_call", "xla_dynamo::jax_gradient", "xla_dynamo::optimizer_updates"}
+)
 _PLAIN = (int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, torch.device)
 
 

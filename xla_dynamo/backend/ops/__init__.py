@@ -12,6 +12,7 @@ from . import capped_attention as capped_attention
 from . import collectives as collectives
 from . import fused as fused
 from . import jax_calls as jax_calls
+from . import optimizer_updates as optimizer_updates
 from . import packed as packed
 from . import padded as padded
 from . import paged_attention as paged_attention
