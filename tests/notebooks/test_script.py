@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebooks.__main__ import run
+from tests.notebooks.__main__ import path_of, run
 from tests.notebooks.script import script_of
 
 CELLS = [
@@ -49,3 +49,10 @@ def test_all_ranks_of_a_notebook_run(notebook: Path, capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line.split("]")[0] for line in lines[1:]) == [f"  [xla:{i}" for i in range(8)]
     assert len({line.split("=")[1] for line in lines[1:]}) == 1
+
+
+def test_notebooks_whose_names_have_the_version_of_their_runtime(tmp_path: Path) -> None:
+    for name in ("mnist-training-xrt-1-15", "getting-started"):
+        (tmp_path / f"{name}.ipynb").touch()
+    found = [path_of(name, tmp_path).name for name in ("mnist-training", "getting-started")]
+    assert found == ["mnist-training-xrt-1-15.ipynb", "getting-started.ipynb"]
