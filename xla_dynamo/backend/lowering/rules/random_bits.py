@@ -44,7 +44,7 @@ def words(key: Array, shape: tuple[int, ...], stream: int = 0) -> tuple[Array, A
         both = _generated(key, (2, *shape), stream)
         return both[0], both[1]
     x0 = jnp.full(shape, stream, jnp.uint32)
-    return _threefry(key[0], key[1], x0, _linear_index(shape))
+    return threefry(key[0], key[1], x0, _linear_index(shape))
 
 
 def bits(key: Array, shape: tuple[int, ...], stream: int = 0) -> Array:
@@ -120,14 +120,17 @@ def _linear_index(shape: tuple[int, ...]) -> Array:
     return index
 
 
-def _threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+def threefry(k0: Array, k1: Array, x0: Array, x1: Array, rounds: int = 20) -> tuple[Array, Array]:
+    """Threefry-2x32 (Salmon et al., SC 2011): the counter (x0, x1) under the key (k0, k1)."""
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
     x0, x1 = x0 + keys[0], x1 + keys[1]
-    for block in range(5):
-        for rotation in _ROTATIONS[block % 2]:
-            x0 = x0 + x1
-            x1 = (x1 << np.uint32(rotation)) | (x1 >> np.uint32(32 - rotation))
-            x1 = x1 ^ x0
-        x0 = x0 + keys[(block + 1) % 3]
-        x1 = x1 + keys[(block + 2) % 3] + np.uint32(block + 1)
+    for at in range(rounds):
+        block, turn = divmod(at, 4)
+        rotation = _ROTATIONS[block % 2][turn]
+        x0 = x0 + x1
+        x1 = (x1 << np.uint32(rotation)) | (x1 >> np.uint32(32 - rotation))
+        x1 = x1 ^ x0
+        if turn == 3:
+            x0 = x0 + keys[(block + 1) % 3]
+            x1 = x1 + keys[(block + 2) % 3] + np.uint32(block + 1)
     return x0, x1

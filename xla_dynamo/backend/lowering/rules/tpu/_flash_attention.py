@@ -31,8 +31,13 @@ else:  # a third of a second, which programs without it need not take
     tpu = lazily("jax.experimental.pallas.tpu", globals())
 
 
-def forward(call: Call, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, Array]:
-    """The output, like `q`, and the log-sum-exp of scores, float32 [batch, heads, queries]."""
+def forward(
+    call: Call, q: Array, k: Array, v: Array, mask: Array | None, seed: Array | None = None
+) -> tuple[Array, Array]:
+    """The output, like `q`, and the log-sum-exp of scores, float32 [batch, heads, queries].
+
+    seed: two words, of a call with dropout.
+    """
     row, _ = call.block
     spec = _Specs(call, lambda b, h, i, j: (b, h, i, seen(call, i, j)))
     out = jax.ShapeDtypeStruct(
@@ -42,7 +47,7 @@ def forward(call: Call, q: Array, k: Array, v: Array, mask: Array | None) -> tup
     kernel = pallas.pallas_call(
         functools.partial(kernels.forward, call),
         grid=(call.batch, call.heads, *call.blocks),
-        in_specs=[spec.q, spec.k, spec.k, *spec.mask],
+        in_specs=[spec.q, spec.k, spec.k, *spec.optional],
         out_specs=[spec.q, spec.row],
         out_shape=[out, lse],
         scratch_shapes=[
@@ -55,7 +60,7 @@ def forward(call: Call, q: Array, k: Array, v: Array, mask: Array | None) -> tup
         interpret=call.interpret,
         name="attention",
     )
-    out, lse = kernel(_rows(q), _rows(k), _rows(v), *_masks(call, mask))
+    out, lse = kernel(_rows(q), _rows(k), _rows(v), *_optional(mask, seed))
     return out[:, :, : call.queries], lse[:, :, 0, : call.queries]
 
 
@@ -68,11 +73,12 @@ def backward(
     out: Array,
     lse: Array,
     mask: Array | None,
+    seed: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The gradients of q, k and v."""
     along = jnp.sum(grad.astype(np.float32) * out.astype(np.float32), -1)
     stats = [_columns(x.astype(np.float32)[:, :, None]) for x in (lse, along)]
-    operands = [*map(_rows, (q, k, v, grad)), *stats, *_masks(call, mask)]
+    operands = [*map(_rows, (q, k, v, grad)), *stats, *_optional(mask, seed)]
     return _grad_q(call, operands, q), *_grad_kv(call, operands, k, v)
 
 
@@ -81,7 +87,7 @@ def _grad_q(call: Call, operands: list[Array], q: Array) -> Array:
     kernel = pallas.pallas_call(
         functools.partial(kernels.backward_q, call),
         grid=(call.batch, call.heads, *call.blocks),
-        in_specs=[spec.q, spec.k, spec.k, spec.q, spec.row, spec.row, *spec.mask],
+        in_specs=[spec.q, spec.k, spec.k, spec.q, spec.row, spec.row, *spec.optional],
         out_specs=spec.q,
         out_shape=jax.ShapeDtypeStruct(operands[0].shape, q.dtype),
         scratch_shapes=[_memory(call.block[0], call.features)],
@@ -108,7 +114,7 @@ def _grad_kv(call: Call, operands: list[Array], k: Array, v: Array) -> tuple[Arr
     kernel = pallas.pallas_call(
         functools.partial(kernels.backward_kv, call),
         grid=(call.batch, call.key_heads, columns, rows * call.group),
-        in_specs=[spec.q, spec.k, spec.k, spec.q, spec.row, spec.row, *spec.mask],
+        in_specs=[spec.q, spec.k, spec.k, spec.q, spec.row, spec.row, *spec.optional],
         out_specs=[spec.k, spec.k],
         out_shape=[jax.ShapeDtypeStruct(operands[1].shape, x.dtype) for x in (k, v)],
         scratch_shapes=[_memory(call.block[1], call.features)] * 2,
@@ -139,10 +145,10 @@ class _Specs:
             (1, 1, column, call.features), lambda b, h, i, j: (b, quotient(h, group), j, zero)
         )
         self.row = spec((1, 1, 1, row), lambda b, h, i, j: (b, h, zero, i))
-        self.mask: list[pallas.BlockSpec] = []
+        self.optional: list[pallas.BlockSpec] = []
         if call.mask is not None:
             of_batch, of_head, of_row = (size > 1 for size in call.mask[:3])
-            self.mask = [
+            self.optional = [
                 spec(
                     (1, 1, row if of_row else 1, column),
                     lambda b, h, i, j: (
@@ -153,6 +159,8 @@ class _Specs:
                     ),
                 )
             ]
+        if call.dropout:
+            self.optional.append(pallas.BlockSpec(memory_space=tpu.SMEM))
 
 
 def _rows(x: Array) -> Array:
@@ -163,12 +171,13 @@ def _columns(x: Array) -> Array:
     return _pad(x, 3)
 
 
-def _masks(call: Call, mask: Array | None) -> list[Array]:
-    """The mask as the kernels read it: int8 for bool, and float32 for what is added."""
+def _optional(mask: Array | None, seed: Array | None) -> list[Array]:
+    """Mask and seed as the kernels read them: int8 for bool, and float32 for what is added."""
+    seeds = [] if seed is None else [seed]
     if mask is None:
-        return []
+        return seeds
     mask = mask.astype(np.int8 if mask.dtype == np.bool_ else np.float32)
-    return [_pad(_pad(mask, 2) if mask.shape[2] > 1 else mask, 3)]
+    return [_pad(_pad(mask, 2) if mask.shape[2] > 1 else mask, 3), *seeds]
 
 
 def _pad(x: Array, axis: int) -> Array:
