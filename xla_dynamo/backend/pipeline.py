@@ -21,6 +21,7 @@ from .passes.aten.lift import lift_constants, lift_rng_keys
 from .passes.aten.masked_sums import mask_sums
 from .passes.aten.pad_dynamic_shapes import pad_dynamic_shapes
 from .passes.contract import Context, Pass, Stage, WayIn
+from .passes.dynamo.attention_dropout import keep_attention_dropout
 from .passes.dynamo.exchange_calls import keep_one_hot_layout, mend_margin_losses
 from .passes.dynamo.flex_attention import expand_flex_attention
 from .passes.dynamo.fuse_addcdiv import fuse_addcdiv
@@ -62,6 +63,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         mend_margin_losses,
         expand_flex_attention,
         avoid_gpu_kernels,  # attention and cells of tensors on CUDA as on a CPU
+        keep_attention_dropout,  # on a TPU: a kernel, of long sequences
         fuse_addcdiv,  # one op again where Dynamo made three
     ),
     Stage.JOINT: (

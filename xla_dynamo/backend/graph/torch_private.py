@@ -11,6 +11,7 @@ Dynamo) and runtime.pjrt (DLPack). A release of PyTorch that renames something i
 - torch._C._distributed_c10d: process groups by the names that graphs hold
 - torch._C._autograd: whether a profiler is on, in 30 ns
 - Tensor._make_wrapper_subclass, torch._C._disabled_torch_function_impl: tensors without memory
+- torch._C._functorch: whether torch.func transforms what is called
 - torch._dispatch, torch.utils._python_dispatch, torch._C._ExcludeDispatchKeyGuard: what takes part
   in the dispatch of an op
 """
@@ -36,6 +37,12 @@ from torch._subclasses import FakeTensorMode as FakeTensorMode
 from torch.nn import _reduction
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+
+def is_transforming() -> bool:
+    """Whether torch.func (vmap, grad, ...) transforms what is called now."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
 
 # The number that aten ops take for reduction="mean", and for the older size_average and reduce.
 reduction_number = _reduction.get_enum

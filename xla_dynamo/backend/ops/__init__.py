@@ -10,6 +10,7 @@ from . import attention as attention
 from . import barriers as barriers
 from . import capped_attention as capped_attention
 from . import collectives as collectives
+from . import dropout_attention as dropout_attention
 from . import fused as fused
 from . import jax_calls as jax_calls
 from . import optimizer_updates as optimizer_updates

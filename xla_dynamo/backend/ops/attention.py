@@ -10,6 +10,11 @@ from torch import Tensor
 
 from .registration import op
 
+# The kernels for TPUs: from so many queries and keys on, scores in memory cost more than a kernel
+# that XLA cannot fuse with what is around; and the features of a head that they take.
+KERNEL_LENGTH = 512
+KERNEL_FEATURES = range(32, 257)
+
 
 def _factor(query: Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(query.shape[-1]) if scale is None else scale

@@ -15,18 +15,24 @@ COMPOSED: dict[Any, Callable[..., Any]] = {}  # body by op
 
 
 def op(
-    schema: str | None = None, *, fake: Callable[..., Any] | None = None, composed: bool = False
+    schema: str | None = None,
+    *,
+    fake: Callable[..., Any] | None = None,
+    composed: bool = False,
+    random: bool = False,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register the decorated body as the op `xla_dynamo::<its name>`.
 
     schema: default: by the annotations of the body.
     fake: default: the body itself, which then must read no values.
     composed: whether the body, which then reads no values, can be traced in the op's place.
+    random: whether it draws from PyTorch's generator.
     """
 
     def register(body: Callable[..., Any]) -> Any:
         name = f"xla_dynamo::{body.__name__}"
-        made = torch.library.custom_op(name, body, mutates_args=(), schema=schema)
+        tags = [torch.Tag.nondeterministic_seeded] if random else None
+        made = torch.library.custom_op(name, body, mutates_args=(), schema=schema, tags=tags)
         made.register_fake(fake or body)
         if composed:
             COMPOSED[getattr(torch.ops.xla_dynamo, body.__name__).default] = body

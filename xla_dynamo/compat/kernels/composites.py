@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from xla_dynamo.backend import options
+from xla_dynamo.backend.decompositions import fused_attention as attention
 from xla_dynamo.backend.decompositions import matmul_backward as product_gradients
-from xla_dynamo.backend.decompositions.fused_attention import fused_attention, is_fused
+from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.recording.op_forms import RECORDED_COMPOSITES
 from xla_dynamo.compat.values import torch_private
 from xla_dynamo.compat.values.torch_private import Key, KeySet
@@ -100,7 +102,19 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """As one op where it is one on a CPU, so that torch.compile's passes apply to it."""
-    if is_traced(query) or not is_fused(query, key, value, attn_mask, dropout_p, enable_gqa):
-        given = (query, key, value, attn_mask, dropout_p, is_causal)
-        return _ATTENTION._op_dk(_PARTS, *given, scale=scale, enable_gqa=enable_gqa)
-    return fused_attention(query, key, value, attn_mask, is_causal, scale)
+    operands = query, key, value, attn_mask
+    if is_traced(query):
+        pass
+    elif attention.is_fused(*operands, dropout_p, enable_gqa):
+        return attention.fused_attention(*operands, is_causal, scale)
+    elif dropout_p and attention.drops_in_kernel(
+        *operands, dropout_p, enable_gqa, _kernels()
+    ):
+        return attention.attention_that_drops(*operands, dropout_p, is_causal, scale)
+    given = (*operands, dropout_p, is_causal)
+    return _ATTENTION._op_dk(_PARTS, *given, scale=scale, enable_gqa=enable_gqa)
+
+
+def _kernels() -> str:
+    """The option `attention`; "xla" where dropout has no kernel."""
+    return options.parse(None, None).attention if default_platform() == "tpu" else "xla"

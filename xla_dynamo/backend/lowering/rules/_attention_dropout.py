@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from xla_dynamo.backend.ops.dropout_attention import LONGEST
+
 from . import random_bits
 
-LONGEST = 2**17  # queries, and keys
 ROWS = 128  # of queries: what is asked for is a multiple of it
 _BITS = 16
 _ROUNDS = 13

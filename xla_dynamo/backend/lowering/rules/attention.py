@@ -43,9 +43,22 @@ def flash_attention(
     XLA:CPU makes one kernel of it all, if nothing between the products reshapes or compares.
     """
     _refuse_dropout(dropout_p)
-    out, _, total, top = _attended(query, key, value, attn_mask, is_causal, scale)
+    return forward(query, key, value, attn_mask, is_causal, scale)
+
+
+def forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+    factor: Array | None = None,
+) -> tuple[Array, Array]:
+    """Attention, and the log-sum-exp of each row of scores; weights are multiplied by `factor`."""
+    out, _, total, top = _attended(query, key, value, mask, is_causal, scale, factor)
     logsumexp = top + jnp.log(total)
-    if attn_mask is not None:
+    if mask is not None:
         logsumexp = jnp.where(total == 0, 0, logsumexp)
     return out, logsumexp.reshape(query.shape[:-1])
 
@@ -73,6 +86,7 @@ def _attended(
     attn_mask: Array | None,
     is_causal: bool,
     scale: float | None,
+    factor: Array | None = None,
 ) -> tuple[Array, Array, Array, Array]:
     """Attention; of each row of scores, exp(score - top), their sum, and top, the largest."""
     shape, dtype = (*query.shape[:-1], value.shape[-1]), query.dtype
@@ -86,7 +100,8 @@ def _attended(
     total = jnp.sum(weights, -1, keepdims=True)
     # The sum of a row that has a key is at least 1: adding _LEAST does not change it.
     divisor = total if attn_mask is None else total + _LEAST
-    out = weighted(weights, divisor, value)
+    used = weights if factor is None else weights * factor.reshape(weights.shape)
+    out = weighted(used, divisor, value)
     return out.reshape(shape).astype(dtype), weights, total, top
 
 
@@ -144,11 +159,29 @@ def flash_attention_backward(
     scale: float | None = None,
 ) -> tuple[Array, Array, Array]:
     _refuse_dropout(dropout_p)
+    return backward(
+        grad_out, query, key, value, out, logsumexp, attn_mask, is_causal, scale
+    )
+
+
+def backward(
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    logsumexp: Array,
+    mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+    factor: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients of `forward`."""
     total = dtypes.accumulation(query.dtype)
     scaled, _, of_scores = _scaled(query, scale)
-    scores = _masked(rows_by_features(scaled, key) * of_scores, attn_mask, is_causal)
+    scores = _masked(rows_by_features(scaled, key) * of_scores, mask, is_causal)
     weights = jnp.exp(scores - logsumexp[..., None].astype(total))
-    return _gradients(grad_out, query, key, value, out, weights, scale)
+    return _gradients(grad_out, query, key, value, out, weights, scale, factor)
 
 
 def backward_anew(
@@ -184,17 +217,20 @@ def _gradients(
     out: Array,
     weights: Array,
     scale: float | None,
+    factor: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     total = dtypes.accumulation(query.dtype)
     query, of_query, of_scores = _scaled(query, scale)
     along = jnp.sum(grad_out.astype(total) * out.astype(total), -1, keepdims=True)
-    grad_weights = rows_by_features(grad_out, value)
+    grad_weights, used = rows_by_features(grad_out, value), weights
+    if factor is not None:
+        grad_weights, used = grad_weights * factor, weights * factor
     grad_scores = weights * (grad_weights - along) * of_scores
-    weights, grad_scores = weights.astype(value.dtype), grad_scores.astype(query.dtype)
+    used, grad_scores = used.astype(value.dtype), grad_scores.astype(query.dtype)
     return (
         (rows_by_keys(grad_scores, key) * of_query).astype(query.dtype),
         keys_by_features(grad_scores, query, key).astype(key.dtype),
-        keys_by_features(weights, grad_out, value).astype(value.dtype),
+        keys_by_features(used, grad_out, value).astype(value.dtype),
     )
 
 

@@ -184,7 +184,7 @@ def test_which_calls_are_kernels(
 ) -> None:
     x = struct(*shape, dtype=dtype)
     with lowering_for(Target("tpu", attention=chosen)):
-        call = attention._call(x, x, x, dropout, True, None, None)
+        call = attention.kernel_call(x, x, x, dropout, True, None, None)
     assert (call is not None) is is_kernel
 
 

@@ -16,14 +16,11 @@ import numpy as np
 from jax import Array, lax
 
 from xla_dynamo.backend import jax_adapter
+from xla_dynamo.backend.ops.attention import KERNEL_FEATURES, KERNEL_LENGTH
 
 from .. import attention
 from .. import capped_attention as capped
 from . import _flash_attention as kernels
-
-# From here on, scores in memory cost more than kernels that XLA cannot fuse with what is around.
-_LONG = 512
-_FEATURES = range(32, 257)
 
 
 @attention.flash_attention.on("tpu")
@@ -37,12 +34,12 @@ def flash_attention(
     attn_mask: Array | None = None,
     scale: float | None = None,
 ) -> tuple[Array, Array]:
-    call = _call(query, key, value, dropout_p, is_causal, attn_mask, scale)
+    call = kernel_call(query, key, value, dropout_p, is_causal, attn_mask, scale)
     if call is None:
         how = {"attn_mask": attn_mask, "scale": scale}
         return attention.flash_attention.plain(query, key, value, dropout_p, is_causal, **how)
     with jax_adapter.narrow():
-        return kernels.forward(call, query, key, value, _mask(attn_mask, call))
+        return kernels.forward(call, query, key, value, mask_of(attn_mask, call))
 
 
 @attention.flash_attention_backward.on("tpu")
@@ -59,14 +56,14 @@ def flash_attention_backward(
     attn_mask: Array | None = None,
     scale: float | None = None,
 ) -> tuple[Array, Array, Array]:
-    call = _call(query, key, value, dropout_p, is_causal, attn_mask, scale)
+    call = kernel_call(query, key, value, dropout_p, is_causal, attn_mask, scale)
     operands = grad_out, query, key, value, out, logsumexp
     if call is None and dropout_p:
         return attention.flash_attention_backward.plain(*operands, dropout_p, is_causal)
     if call is None:
         return attention.backward_anew(*operands[:-1], is_causal, attn_mask, scale)
     with jax_adapter.narrow():
-        return kernels.backward(call, *operands, _mask(attn_mask, call))
+        return kernels.backward(call, *operands, mask_of(attn_mask, call))
 
 
 @capped.capped_attention.on("tpu")
@@ -75,7 +72,7 @@ def capped_attention(
 ) -> tuple[Array, Array]:
     call = _capped(query, key, value, mask, scale, cap)
     with jax_adapter.narrow():
-        return kernels.forward(call, query, key, value, _mask(mask, call))
+        return kernels.forward(call, query, key, value, mask_of(mask, call))
 
 
 @capped.capped_attention_backward.on("tpu")
@@ -93,7 +90,7 @@ def capped_attention_backward(
     call = _capped(query, key, value, mask, scale, cap)
     operands = grad, query, key, value, out, logsumexp
     with jax_adapter.narrow():
-        return kernels.backward(call, *operands, _mask(mask, call))
+        return kernels.backward(call, *operands, mask_of(mask, call))
 
 
 def _capped(
@@ -104,13 +101,13 @@ def _capped(
     Raises:
         Unsupported: they do not.
     """
-    call = _call(query, key, value, 0.0, False, mask, scale)
+    call = kernel_call(query, key, value, 0.0, False, mask, scale)
     if call is None or not cap > 0:
         raise capped.products()
     return dataclasses.replace(call, cap=cap)
 
 
-def _call(
+def kernel_call(
     query: Array,
     key: Array,
     value: Array,
@@ -122,8 +119,8 @@ def _call(
     """How kernels compute this attention; None where they do not."""
     batch, heads, queries, features = query.shape
     _, key_heads, keys, _ = key.shape
-    fits = query.dtype in (np.float32, jnp.bfloat16) and features in _FEATURES
-    if not fits or not attention.takes_kernel(query, key, value, dropout_p, _LONG):
+    fits = query.dtype in (np.float32, jnp.bfloat16) and features in KERNEL_FEATURES
+    if not fits or not attention.takes_kernel(query, key, value, dropout_p, KERNEL_LENGTH):
         return None
     return kernels.Call(
         batch=batch,
@@ -140,7 +137,7 @@ def _call(
     )
 
 
-def _mask(mask: Array | None, call: kernels.Call) -> Array | None:
+def mask_of(mask: Array | None, call: kernels.Call) -> Array | None:
     """The mask with four dimensions, of which the last has its full size."""
     if mask is None or call.mask is None:
         return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from xla_dynamo.backend.graph import rng_keys
 from xla_dynamo.backend.passes.padding.layouts import plain
 from xla_dynamo.backend.passes.padding.padder import Padded, Padder
 from xla_dynamo.backend.passes.padding.registry import pads
@@ -103,6 +104,37 @@ def attention_backward(
     grad, query, out, inverse, weights = (_rows(p, x, query) for x in rows)
     weights = p.masked(weights, [3], 0)
     made = p.again(grad, query, key, value, out, weights, inverse, scale)
+    return p.give_all(made, [query.dims, key.dims, value.dims])
+
+
+def drops(p: Padder, seed: Any, operands: Any, how: Any) -> Any:
+    """`dropout_attention` with the key of its bits: those of a position are the same."""
+    query, key, value, mask = operands
+    query, key, value = _inputs(p, query, key, value)
+    mask = _mask(p, query, key, mask)
+    made = p.emit(rng_keys.call, *seed, query, key, value, mask, *how)
+    return p.give_all(made, [query.dims, query.dims[:3], [plain(2)]])
+
+
+@pads("xla_dynamo.dropout_attention_backward.default")
+def dropout_attention_backward(
+    p: Padder,
+    grad: Padded,
+    query: Padded,
+    key: Padded,
+    value: Padded,
+    out: Padded,
+    logsumexp: Padded,
+    seed: Padded,
+    mask: Padded | None,
+    *how: Any,
+) -> Any:
+    """Sums over queries and over keys."""
+    query, key, value = _inputs(p, query, key, value)
+    mask = _mask(p, query, key, mask)
+    rows = (_rows(p, x, query) for x in (grad, query, out, logsumexp))
+    grad, query, out, logsumexp = rows
+    made = p.again(grad, query, key, value, out, logsumexp, seed, mask, *how)
     return p.give_all(made, [query.dims, key.dims, value.dims])
 
 

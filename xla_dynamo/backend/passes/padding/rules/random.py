@@ -16,6 +16,7 @@ from xla_dynamo.backend.passes.padding.layouts import plain
 from xla_dynamo.backend.passes.padding.padder import Padded, Padder
 from xla_dynamo.backend.passes.padding.sizes import Refused, Size, is_symbolic, product
 
+from . import attention
 from .views import flat, reshape
 
 aten = torch.ops.aten
@@ -43,6 +44,8 @@ def drawn(p: Padder, op: Any, index: int, key: Padded, *args: Any, **options: An
     if not any(map(is_symbolic, [*sizes, *(size for x in operands for size in x.sizes)])):
         made = p.emit(rng_keys.call, op, index, key, *args, **options)
         return _given(p, made, [[plain(n) for n in shape or ()] for shape in p.outs()])
+    if str(op) == "xla_dynamo.dropout_attention.default":
+        return attention.drops(p, (op, index, key), args[:4], args[4:])
     if p.target.random_bits != "threefry":
         raise Refused("the device's own generator draws other numbers for other shapes")
     if op in _FACTORIES:

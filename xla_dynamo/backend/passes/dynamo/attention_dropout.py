@@ -1,0 +1,59 @@
+"""Keep long attention that drops weights one op on TPUs, where it is a kernel.
+
+On the devices that AOTAutograd traces for, PyTorch takes it apart, and the weights and the mask of
+dropout go through memory, from forward to backward too.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+from torch.fx import Graph
+from torch.nn import functional as F
+
+from xla_dynamo.backend.decompositions.fused_attention import attention_that_drops, drops_in_kernel
+from xla_dynamo.backend.graph.edit import exchange_targets
+from xla_dynamo.backend.graph.torch_private import is_transforming
+from xla_dynamo.backend.passes.contract import Context
+
+
+def keep_attention_dropout(graph: Graph, context: Context) -> bool:
+    """Exchange the calls of attention in Dynamo's graph."""
+    chosen = context.target.attention
+    if context.target.platform != "tpu" or chosen == "xla":
+        return False
+    return exchange_targets(graph, {F.scaled_dot_product_attention: _CALLS[chosen]})
+
+
+def _attention(
+    chosen: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if dropout_p and not is_transforming():
+        q, k, v, mask = (_as_autocast(x) for x in (query, key, value, attn_mask))
+        assert q is not None and k is not None and v is not None
+        if drops_in_kernel(q, k, v, mask, dropout_p, enable_gqa, chosen):
+            return attention_that_drops(q, k, v, mask, dropout_p, is_causal, scale)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def _as_autocast(x: Tensor | None) -> Tensor | None:
+    """An operand in the dtype that autocast gives attention."""
+    if x is None or x.dtype != torch.float32 or not torch.is_autocast_enabled(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
+# Equal calls have equal targets: what is keyed by the graph finds them again.
+_CALLS = {chosen: functools.partial(_attention, chosen) for chosen in ("auto", "kernel")}
