@@ -22,6 +22,7 @@ import functools
 from typing import Any
 
 import torch
+from torch._C import _functorch  # pyright: ignore
 from torch._C._distributed_c10d import _resolve_process_group
 from torch._decomp import core_aten_decompositions as core_aten_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper as native_batch_norm_helper
@@ -41,7 +42,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 def is_transforming() -> bool:
     """Whether torch.func (vmap, grad, ...) transforms what is called now."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return _functorch.peek_interpreter_stack() is not None
 
 
 # The number that aten ops take for reduction="mean", and for the older size_average and reduce.

@@ -107,9 +107,7 @@ def _attention(
         pass
     elif attention.is_fused(*operands, dropout_p, enable_gqa):
         return attention.fused_attention(*operands, is_causal, scale)
-    elif dropout_p and attention.drops_in_kernel(
-        *operands, dropout_p, enable_gqa, _kernels()
-    ):
+    elif dropout_p and attention.drops_in_kernel(*operands, dropout_p, enable_gqa, _kernels()):
         return attention.attention_that_drops(*operands, dropout_p, is_causal, scale)
     given = (*operands, dropout_p, is_causal)
     return _ATTENTION._op_dk(_PARTS, *given, scale=scale, enable_gqa=enable_gqa)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
 from tests.backend.graphs import context
 from xla_dynamo.backend.graph.torch_private import FakeTensorMode
 from xla_dynamo.backend.lowering.registry import Target
-from xla_dynamo.backend.passes.dynamo import attention_dropout
+from xla_dynamo.backend.passes.dynamo.attention_dropout import attention, keep_attention_dropout
 from xla_dynamo.backend.tpu_cost import lower_training_step
 from xla_dynamo.compat.kernels import composites
 
@@ -23,9 +26,8 @@ from xla_dynamo.compat.kernels import composites
 def is_one_op(shape: tuple[int, ...], p: float = 0.1, chosen: str = "auto", **how: Any) -> bool:
     with FakeTensorMode():
         query = torch.empty(shape, **how)
-        made = torch.fx.experimental.proxy_tensor.make_fx(attention_dropout._attention)(
-            chosen, query, query, query, None, p
-        )
+        attend = lambda x: attention(x, x, x, None, p, kernels=chosen)  # noqa: E731
+        made = make_fx(attend)(query)
     return any("dropout_attention" in str(node.target) for node in made.graph.nodes)
 
 
@@ -55,13 +57,13 @@ def test_calls_are_exchanged_on_tpus_only() -> None:
     tpu, xla = Target("tpu"), Target("tpu", attention="xla")
     for target, is_exchanged in ((tpu, True), (xla, False), (Target("cpu"), False)):
         given = dataclasses.replace(context(), target=target)
-        assert attention_dropout.keep_attention_dropout(graph(), given) is is_exchanged
+        assert keep_attention_dropout(graph(), given) is is_exchanged
 
 
 def test_vmap_takes_it_apart() -> None:
     x = torch.randn(3, 1, 2, 16, 32)
     attend = torch.vmap(
-        lambda x: attention_dropout._attention("kernel", x, x, x, None, 0.5), randomness="different"
+        lambda x: attention(x, x, x, None, 0.5, kernels="kernel"), randomness="different"
     )
     assert attend(x).shape == x.shape
 
@@ -90,26 +92,26 @@ def check(out: Tensor, given: list[Tensor], p: float) -> None:
 def test_torch_compile_has_one_mask_for_forward_and_backward() -> None:
     @torch.compile(backend="xla")
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attention_dropout._attention("kernel", q, k, v, None, 0.25)
+        return attention(q, k, v, None, 0.25, kernels="kernel")
 
     given = operands()
-    with xla_dynamo.observe() as seen:
-        check(attend(*given), given, 0.25)
+    xla_dynamo.reset_metrics()
+    check(attend(*given), given, 0.25)
+    assert not xla_dynamo.counters()
     torch.manual_seed(3)
     first, second = attend(*given), attend(*given)
     torch.manual_seed(3)
     assert not torch.equal(first, second)
     torch.testing.assert_close(attend(*given), first, rtol=0, atol=0)
-    assert not seen.fallbacks
 
 
 def test_checkpoints_draw_the_same_mask_again() -> None:
     @torch.compile(backend="xla")
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         def inner(*given: Tensor) -> Tensor:
-            return attention_dropout._attention("kernel", *given, None, 0.25)
+            return attention(*given, None, 0.25, kernels="kernel")
 
-        out = torch.utils.checkpoint.checkpoint(inner, q, k, v, use_reentrant=False)
+        out = checkpoint(inner, q, k, v, use_reentrant=False)
         assert isinstance(out, Tensor)
         return out
 
@@ -123,12 +125,33 @@ def test_the_lazy_device_has_one_mask_for_forward_and_backward(
     monkeypatch.setattr(composites, "_kernels", lambda: "kernel")
     given = operands("xla")
     out = F.scaled_dot_product_attention(*given, dropout_p=0.25)
-    assert "DropoutAttention" in type(out.grad_fn).__name__ or "dropout_attention" in str(
-        out.grad_fn
-    )
+    assert "dropout_attention" in str(out.grad_fn)
     check(out, given, 0.25)
     other = F.scaled_dot_product_attention(*given, dropout_p=0.25)
     assert not torch.equal(out, other)
+
+
+def test_padded_sizes_draw_the_numbers_of_exact_ones() -> None:
+    def attend(q: Tensor, k: Tensor) -> Tensor:
+        return attention(q, k, k, None, 0.25, kernels="kernel")
+
+    def run(compiled: Callable[..., Tensor], *given: Tensor) -> tuple[Tensor, ...]:
+        torch.manual_seed(7)
+        out = compiled(*given)
+        return out, *torch.autograd.grad(out.square().sum(), given)
+
+    exact = torch.compile(attend, backend="xla", dynamic=False)
+    padded = torch.compile(lambda *a: attend(*a), backend="xla", options={"bucket": 8})
+    count = 0
+    for n, m in ((5, 6), (8, 7), (6, 5)):
+        given = [torch.randn(2, 2, size, 32, requires_grad=True) for size in (n, m)]
+        wanted = run(exact, *given)
+        for x in given:
+            torch._dynamo.maybe_mark_dynamic(x, 2)
+        before = len(xla_dynamo.compiles())
+        torch.testing.assert_close(run(padded, *given), wanted, rtol=1e-5, atol=1e-5)
+        count += len(xla_dynamo.compiles()) - before
+    assert count == 2, "forward and backward, for all sizes of a bucket"
 
 
 class Attention(nn.Module):

@@ -159,9 +159,7 @@ def flash_attention_backward(
     scale: float | None = None,
 ) -> tuple[Array, Array, Array]:
     _refuse_dropout(dropout_p)
-    return backward(
-        grad_out, query, key, value, out, logsumexp, attn_mask, is_causal, scale
-    )
+    return backward(grad_out, query, key, value, out, logsumexp, attn_mask, is_causal, scale)
 
 
 def backward(

@@ -6,15 +6,12 @@ dropout go through memory, from forward to backward too.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 from torch.fx import Graph
 from torch.nn import functional as F
 
 from xla_dynamo.backend.decompositions.fused_attention import attention_that_drops, drops_in_kernel
-from xla_dynamo.backend.graph.edit import exchange_targets
 from xla_dynamo.backend.graph.torch_private import is_transforming
 from xla_dynamo.backend.passes.contract import Context
 
@@ -24,11 +21,13 @@ def keep_attention_dropout(graph: Graph, context: Context) -> bool:
     chosen = context.target.attention
     if context.target.platform != "tpu" or chosen == "xla":
         return False
-    return exchange_targets(graph, {F.scaled_dot_product_attention: _CALLS[chosen]})
+    found = [node for node in graph.nodes if node.target is F.scaled_dot_product_attention]
+    for node in found:
+        node.target, node.kwargs = attention, {**node.kwargs, "kernels": chosen}
+    return bool(found)
 
 
-def _attention(
-    chosen: str,
+def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -37,23 +36,22 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    kernels: str = "auto",
 ) -> Tensor:
+    """F.scaled_dot_product_attention; `kernels` is the option `attention`."""
     if dropout_p and not is_transforming():
-        q, k, v, mask = (_as_autocast(x) for x in (query, key, value, attn_mask))
-        assert q is not None and k is not None and v is not None
-        if drops_in_kernel(q, k, v, mask, dropout_p, enable_gqa, chosen):
+        q, k, v = (_as_autocast(x) for x in (query, key, value))
+        mask = None if attn_mask is None else _as_autocast(attn_mask)
+        if drops_in_kernel(q, k, v, mask, dropout_p, enable_gqa, kernels):
             return attention_that_drops(q, k, v, mask, dropout_p, is_causal, scale)
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
 
 
-def _as_autocast(x: Tensor | None) -> Tensor | None:
+def _as_autocast(x: Tensor) -> Tensor:
     """An operand in the dtype that autocast gives attention."""
-    if x is None or x.dtype != torch.float32 or not torch.is_autocast_enabled(x.device.type):
+    if x.dtype != torch.float32 or not torch.is_autocast_enabled(x.device.type):
         return x
     return x.to(torch.get_autocast_dtype(x.device.type))
-
-
-# Equal calls have equal targets: what is keyed by the graph finds them again.
-_CALLS = {chosen: functools.partial(_attention, chosen) for chosen in ("auto", "kernel")}

@@ -67,7 +67,7 @@ class Call:
         return self.heads // self.key_heads
 
     def optional(self, refs: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
-        """The mask and the seed, which kernels get in this order, if there are any; and the rest."""
+        """The mask and the seed, which kernels get in this order, or None; and the rest."""
         rest = [*refs]
         mask = None if self.mask is None else rest.pop(0)
         return mask, rest.pop(0) if self.dropout else None, rest
@@ -137,8 +137,8 @@ def forward(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> None:
 
 
 def backward_q(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> None:
-    grad_ref, lse_ref, along_ref, *refs = refs
-    mask, seed, (out_ref, total_ref) = call.optional(refs)
+    grad_ref, lse_ref, along_ref, *more = refs
+    mask, seed, (out_ref, total_ref) = call.optional(more)
     head, i, j = _head(call), pallas.program_id(2), pallas.program_id(3)
 
     @pallas.when(j == 0)
@@ -180,8 +180,8 @@ def _weights(
 
 
 def backward_kv(call: Call, q_ref: Any, k_ref: Any, v_ref: Any, *refs: Any) -> None:
-    grad_ref, lse_ref, along_ref, *refs = refs
-    mask, seed, (of_k_ref, of_v_ref, k_total_ref, v_total_ref) = call.optional(refs)
+    grad_ref, lse_ref, along_ref, *more = refs
+    mask, seed, (of_k_ref, of_v_ref, k_total_ref, v_total_ref) = call.optional(more)
     j, n = pallas.program_id(2), pallas.program_id(3)
     i = rest(n, call.blocks[0])
     head = _head(call, quotient(n, call.blocks[0]))
