@@ -2,9 +2,9 @@
 
 The cases that the record calls right behind the door for TPUs are lowered again, the same samples,
 without libtpu, which has compiled these programs, and so are the networks of benchmarks/tpu.py.
-Then libtpu compiles the steps of the models of tests/models that have other ops (`--models`: these
-alone, added to the table). Ops and dtypes are written to the table of `lowering.proved`. A quarter
-of an hour.
+Then libtpu compiles steps with the kernels of attention, and those of the models of tests/models
+that have other ops (`--models`: these alone, added to the table). Ops and dtypes are written to the
+table of `lowering.proved`. A quarter of an hour.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph
+from torch.nn import functional as F
 
 from benchmarks import torch_networks
 from benchmarks import tpu as tpu_costs
@@ -55,6 +56,7 @@ def main() -> None:
     else:
         of_cases(found)
     of_networks(found)
+    of_kernels(found)
     of_models(found)
     save(found)
 
@@ -78,6 +80,47 @@ def of_networks(found: Table) -> None:
             add(found, lowered_step(mixed, batch)[1])
 
 
+class Attention(nn.Module):
+    """One form of attention that is a kernel, of heads that a layer makes."""
+
+    def __init__(self, form: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.form = nn.Linear(32, 2 * 128), form
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.layer(x).unflatten(-1, (2, 128)).transpose(1, 2)
+        return self.form(heads).float().square().mean()
+
+
+def _dropped(x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, x, dropout_p=0.1, is_causal=True)
+
+
+def _capped(x: Tensor) -> Tensor:
+    mask = torch.ones(x.shape[2], x.shape[2], dtype=torch.bool, device=x.device).tril()
+    return torch.ops.xla_dynamo.capped_attention(x, x, x, mask[None, None], 0.1, 30.0)[0]
+
+
+def _paged(x: Tensor) -> Tensor:
+    """Each position is a sequence, and has all pages."""
+    q, pages = x[0].transpose(0, 1).detach(), x[0].unflatten(1, (-1, 16)).detach()
+    table = torch.arange(pages.shape[1], dtype=torch.int32).expand(q.shape[0], -1)
+    lengths = torch.full((q.shape[0],), x.shape[2], dtype=torch.int32)
+    paged = torch.ops.xla_dynamo.paged_attention(q, pages, pages, lengths, table, 8, None, None)
+    return paged + x.mean()
+
+
+def of_kernels(found: Table) -> None:
+    for form in (_dropped, _capped, _paged):
+        for dtype in (torch.float32, torch.bfloat16):
+            batch = [torch.randn(1, 512, 32, dtype=dtype)]
+            lowered, graph = lowered_step(Attention(form).to(dtype), batch)
+            if "@tpu_custom_call" not in lowered.stablehlo:
+                raise AssertionError(f"{form.__name__} of {dtype} is no kernel")
+            topology.compile(lowered.module, TOPOLOGY)
+            add(found, graph)
+
+
 def of_models(found: Table) -> None:
     for name, model in ZOO.items():
         try:
@@ -92,7 +135,7 @@ def of_models(found: Table) -> None:
         print(f"{name} is compiled, {len(found)} ops", file=sys.stderr)
 
 
-def lowered_step(model: nn.Module, batch: Sequence[torch.Tensor]) -> tuple[Lowered, Graph]:
+def lowered_step(model: nn.Module, batch: Sequence[Tensor]) -> tuple[Lowered, Graph]:
     """A training step, and its graph."""
     graphs: list[Graph] = []
     lower_graph = compiling.lower_graph
