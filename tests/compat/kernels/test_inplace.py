@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -135,3 +136,26 @@ def test_a_write_to_a_detached_tensor_reaches_the_original_and_its_views(watch) 
     part.zero_()
     assert first.tolist() == second.tolist() == x.tolist() == [3.0, 0.0, 0.0, 9.0]
     assert kept.tolist() == [3.0, 5.0, 7.0, 9.0]
+
+
+WITHIN_A_MODE: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "add": lambda old, new: (old.add_(new), new.add_(old)),
+    "lists": lambda old, new: torch._foreach_add_([old, new], 1.0),  # type: ignore[attr-defined]
+    "lists of both": lambda old, new: torch._foreach_mul_([new, old], [old + 1, new + 1]),  # type: ignore[attr-defined]
+    "views": lambda old, new: (new[1:].add_(old[1:]), old[:1].copy_(new[:1])),
+    "out": lambda old, new: torch.add(old, new, out=new),
+    "fill": lambda old, new: (new.zero_(), old.copy_(new + 5)),
+}
+
+
+@pytest.mark.parametrize("name", WITHIN_A_MODE)
+def test_what_is_made_within_a_mode_is_written_to_as_elsewhere(name: str) -> None:
+    """PyTorch's kernels end the process where one tensor of a list is functional and one is not."""
+    results = []
+    for device in ("cpu", "xla"):
+        x = torch.arange(3.0, device=device)
+        with Watched():
+            old, new = x.detach(), torch.full((3,), 2.0, device=device)
+            WITHIN_A_MODE[name](old, new)
+        results.append([each.tolist() for each in (x, old, new)])
+    assert results[0] == results[1]

@@ -75,8 +75,10 @@ def _recorder(func: Any) -> Callable[..., Any]:
         made = home.record(op, args, kwargs)
         if made is shape_inference.EAGER:
             made = dispatch.run_now(home, op, args, kwargs)
-        if is_excluded(Key.Functionalize):
-            return made  # called by functionalization, which wraps it
+        # Called by functionalization, which wraps it. A mode that watches every op (a counter of
+        # FLOPs, say) stands below Conjugate, too: nobody wraps what it makes.
+        if is_excluded(Key.Functionalize) and not is_excluded(Key.Conjugate):
+            return made
         return wrapped(made)
 
     return kernel
