@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from rich.console import Console
@@ -182,6 +183,32 @@ def check(case: Case, way: str, device: torch.device, *timed: int) -> tuple[list
     return [*row, *times], right
 
 
+def check_dropout(way: str, device: torch.device, *_: int) -> tuple[list[str], bool]:
+    """Attention that drops weights, which on a TPU is a kernel that draws them three times.
+
+    Weights are linear in the values, so <gradient, out> is <gradient of the values, values>, if
+    forward and backward dropped the same; and the other gradients agree in their own products.
+    """
+    torch.manual_seed(0)
+    q, k, v, grad = (torch.randn(2, 4, 640, 64).to(device) for _ in range(4))
+    call = F.scaled_dot_product_attention
+    attend = torch.compile(call, backend="xla") if way == "torch.compile" else call
+    given = [x.requires_grad_() for x in (q, k, v)]
+    start = time.perf_counter()
+    out = attend(q, k, v, dropout_p=0.25)
+    by_q, by_k, by_v = torch.autograd.grad(out, given, grad)
+    pairs = [((grad, out), (by_v, v)), ((by_q, q), (by_k, k))]
+    errors = []
+    for pair in pairs:
+        one, other = ((x * y.detach()).cpu().double() for x, y in pair)
+        errors.append(float((one.sum() - other.sum()).abs() / one.abs().sum()))
+    first, worst = time.perf_counter() - start, max(errors)
+    kept = attend(q, k, torch.ones_like(v), dropout_p=0.25).detach().cpu().mean()
+    right = worst < 1e-4 and abs(float(kept) - 1) < 0.01
+    row = ["dropped", f"{way} on {device}", f"{worst:.1e}", "right" if right else "WRONG"]
+    return [*row, f"{first:.1f} s", "", ""], right
+
+
 def difference(losses: list[float], weights: Tensor, reference: Training) -> float:
     """Of losses, and of the weights after as many steps, from those of an untrained reference."""
     expected = [reference.step().item() for _ in losses]
@@ -248,11 +275,14 @@ def main() -> None:
     home = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     console.print(LINE.format(*HEADS))
     all_right = True
-    for case in CASES:
-        if options.models and case.name not in options.models:
+    ways = (("torch.compile", home), ("lazily", xm.xla_device()))
+    checks = {case.name: partial(check, case) for case in CASES}
+    timed = options.steps, options.rounds
+    for name, of in {**checks, "dropped": check_dropout}.items():
+        if options.models and name not in options.models:
             continue
-        for way, device in (("torch.compile", home), ("lazily", xm.xla_device())):
-            row, right = check(case, way, device, options.steps, options.rounds)
+        for way, device in ways:
+            row, right = of(way, device, *timed)
             console.print(LINE.format(*row))
             all_right &= right
     fallbacks = sum(n for name, n in xla_dynamo.counters().items() if name.startswith("fallback."))

@@ -48,8 +48,8 @@ def test_digits_learns_on_xla_alone(tmp_path):
 
 
 def test_the_accelerator_check_trains_right_on_a_cpu(tmp_path):
-    printed = example(tmp_path, "tpu_check", "--models", "LSTM", "--steps", "1")
-    assert len(re.findall(r" right ", printed)) == 2
+    printed = example(tmp_path, "tpu_check", "--models", "LSTM", "dropped", "--steps", "1")
+    assert len(re.findall(r" right ", printed)) == 4
     assert "ops that ran on the CPU: 0" in printed
 
 
