@@ -125,7 +125,7 @@ def _function(
     """How a parameter of a group is updated; it holds none of the optimizer's tensors."""
     alone = copy.copy(optimizer)
     alone.state = collections.defaultdict(dict)
-    alone.param_groups = [{**group, "params": [torch.empty(0)]}]
+    alone.param_groups = [{**group, "params": [torch.empty(0, device="cpu")]}]
     if is_rated:
         alone.param_groups[0]["lr"] = None
 

@@ -40,7 +40,9 @@ def _factor(weights: Tensor, seed: Tensor, dropout_p: float) -> Tensor:
     """What weights are multiplied by: 0, or what makes up for it."""
     first, second = (int(word) for word in seed.cpu())
     generator = torch.Generator().manual_seed(first << 31 ^ second)
-    kept = torch.rand(weights.shape, generator=generator).to(weights.device) >= dropout_p
+    kept = (
+        torch.rand(weights.shape, generator=generator, device="cpu").to(weights.device) >= dropout_p
+    )
     return kept.to(weights.dtype) / (1 - dropout_p)
 
 
@@ -65,7 +67,12 @@ def dropout_attention(
     query: [batch, heads, t, d]; key, value: [batch, key heads, s, d]; mask: bool, or numbers that
     are added to the scores, to which it broadcasts; 0 < dropout_p < 1.
     """
-    seed = torch.empty(1, dtype=torch.int64).random_().view(torch.uint32).to(query.device)
+    seed = (
+        torch.empty(1, dtype=torch.int64, device="cpu")
+        .random_()
+        .view(torch.uint32)
+        .to(query.device)
+    )
     weights = _weights(query, key, mask, is_causal, scale)
     used = (weights * _factor(weights, seed, dropout_p)).to(value.dtype)
     out = used @ _each_head(value, query)
