@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from xla_dynamo.backend.ops.attention import KERNEL_FEATURES, KERNEL_LENGTH
-from xla_dynamo.backend.ops.dropout_attention import LONGEST, dropout_attention
+from xla_dynamo.backend.ops.dropout_attention import LONGEST
 
 aten = torch.ops.aten
 
@@ -78,16 +78,3 @@ def drops_in_kernel(
         and query.shape[-1] in KERNEL_FEATURES
         and _fits(query, key, value, mask, grouped)
     )
-
-
-def attention_that_drops(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-) -> Tensor:
-    """Attention of arrays [batch, heads, length, features], where it `drops_in_kernel`."""
-    return dropout_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)[0]

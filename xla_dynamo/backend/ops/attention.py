@@ -27,6 +27,12 @@ def _fake_attention(
     return torch.empty_like(query), weights, inverse
 
 
+def like_operands(_: Tensor, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients by query, key and value, row-major; first comes that of the result."""
+    query, key, value = (x.new_empty(x.shape) for x in operands[:3])
+    return query, key, value
+
+
 def _fake_gradients(_: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
     return tuple(map(_empty_gradient, tensors[:3]))
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .attention import like_operands
 from .registration import op
 
 
@@ -41,12 +42,7 @@ def capped_attention(
     return out.contiguous(), weights.new_zeros(weights.shape[:-1])
 
 
-def _fake_gradients(_: Tensor, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = (x.new_empty(x.shape) for x in operands[:3])
-    return query, key, value
-
-
-@op(fake=_fake_gradients, composed=True)
+@op(fake=like_operands, composed=True)
 def capped_attention_backward(
     grad: Tensor,
     query: Tensor,

@@ -11,44 +11,47 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from xla_dynamo.backend.graph import rng_keys
+
+from .attention import like_operands
 from .registration import op
 
 LONGEST = 2**17  # queries, and keys: the positions for which there are bits
 
 
-def _weights(
-    query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None
+def _products(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    seed: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
 ) -> Tensor:
-    """The weights of keys, wide, [batch, heads, t, s]: zeros where no key may be seen."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    scores = query.to(wide) @ _each_head(key, query).to(wide).mT
-    scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    """Attention, wide, with the weights that the seed keeps: zeros where no key may be seen."""
+    query, key, value = (x.to(_wide(x)) for x in (query, key, value))
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if mask is not None:
         is_bool = mask.dtype == torch.bool
-        scores = scores.masked_fill(~mask, -torch.inf) if is_bool else scores + mask.to(wide)
+        scores = scores.masked_fill(~mask, -torch.inf) if is_bool else scores + mask
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = scores.masked_fill(~seen, -torch.inf)
-    return scores.softmax(-1).nan_to_num(0)
+    sees = scores.amax(-1, keepdim=True) > -torch.inf
+    weights = torch.where(sees, scores, 0).softmax(-1) * sees
+    generator = torch.Generator().manual_seed(int(seed.cpu().view(torch.int64)))
+    drawn = torch.rand(weights.shape, generator=generator, device="cpu")
+    return weights * (drawn >= dropout_p).to(weights) / (1 - dropout_p) @ value
 
 
-def _each_head(x: Tensor, query: Tensor) -> Tensor:
-    return x.repeat_interleave(query.shape[1] // x.shape[1], 1)
-
-
-def _factor(weights: Tensor, seed: Tensor, dropout_p: float) -> Tensor:
-    """What weights are multiplied by: 0, or what makes up for it."""
-    first, second = (int(word) for word in seed.cpu())
-    generator = torch.Generator().manual_seed(first << 31 ^ second)
-    kept = (
-        torch.rand(weights.shape, generator=generator, device="cpu").to(weights.device) >= dropout_p
-    )
-    return kept.to(weights.dtype) / (1 - dropout_p)
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _fake(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    wide = torch.promote_types(query.dtype, torch.float32)
-    rows = query.new_empty(query.shape[:-1], dtype=wide)
+    rows = query.new_empty(query.shape[:-1], dtype=_wide(query))
     return query.new_empty(query.shape), rows, query.new_empty(2, dtype=torch.uint32)
 
 
@@ -67,24 +70,13 @@ def dropout_attention(
     query: [batch, heads, t, d]; key, value: [batch, key heads, s, d]; mask: bool, or numbers that
     are added to the scores, to which it broadcasts; 0 < dropout_p < 1.
     """
-    seed = (
-        torch.empty(1, dtype=torch.int64, device="cpu")
-        .random_()
-        .view(torch.uint32)
-        .to(query.device)
-    )
-    weights = _weights(query, key, mask, is_causal, scale)
-    used = (weights * _factor(weights, seed, dropout_p)).to(value.dtype)
-    out = used @ _each_head(value, query)
-    return out.contiguous(), weights.new_zeros(weights.shape[:-1]), seed
+    seed = rng_keys.new_key().to(query.device)
+    out = _products(query, key, value, seed, mask, dropout_p, is_causal, scale)
+    rows = query.new_zeros(query.shape[:-1], dtype=_wide(query))
+    return out.to(query.dtype), rows, seed
 
 
-def _fake_gradients(_: Tensor, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = (x.new_empty(x.shape) for x in operands[:3])
-    return query, key, value
-
-
-@op(fake=_fake_gradients)
+@op(fake=like_operands)
 def dropout_attention_backward(
     grad: Tensor,
     query: Tensor,
@@ -99,18 +91,13 @@ def dropout_attention_backward(
     scale: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients by query, key and value."""
-    weights = _weights(query, key, mask, is_causal, scale)
-    factor = _factor(weights, seed, dropout_p)
-    wide = weights.dtype
-    of_weights = grad.to(wide) @ _each_head(value, query).to(wide).mT * factor
-    along = (grad * out).to(wide).sum(-1, keepdim=True)
-    by_score = weights * (of_weights - along)
-    by_score = by_score * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    by_query = by_score @ _each_head(key, query).to(wide)
-    of_heads = by_score.mT @ query.to(wide), (weights * factor).mT @ grad.to(wide)
-    by_key, by_value = (x.unflatten(1, (key.shape[1], -1)).sum(2) for x in of_heads)
-    found = zip((by_query, by_key, by_value), (query, key, value), strict=True)
-    by_query, by_key, by_value = (x.to(like.dtype).contiguous() for x, like in found)
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return _products(query, key, value, seed, mask, dropout_p, is_causal, scale)
+
+    # The body of an op runs below autograd, where only torch.func differentiates.
+    result, pullback, *_ = torch.func.vjp(attend, query, key, value)
+    by_query, by_key, by_value = (x.contiguous() for x in pullback(grad.to(result.dtype)))
     return by_query, by_key, by_value
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from .registration import op
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,18 @@ class Update:
     parameter: int
     state: range
     rate: int | None
+
+    def operands(
+        self,
+        parameters: Sequence[T],
+        gradients: Sequence[T],
+        state: Sequence[T],
+        rates: Sequence[T],
+    ) -> list[T]:
+        """What its function takes, of the op's lists: tensors, or nodes of a graph."""
+        own = [parameters[self.parameter], gradients[self.parameter]]
+        own += [state[i] for i in self.state]
+        return own if self.rate is None else [*own, rates[self.rate]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +75,8 @@ def optimizer_updates(
     """New parameters, then their new state."""
     results = [*parameters, *state]
     for update in known[name].each:
-        own = [state[i] for i in update.state]
-        rate = [] if update.rate is None else [rates[update.rate]]
-        at = update.parameter
-        new, *rest = update.function(parameters[at], gradients[at], *own, *rate)
-        results[at] = new
+        operands = update.operands(parameters, gradients, state, rates)
+        results[update.parameter], *rest = update.function(*operands)
         for i, value in zip(update.state, rest, strict=True):
             results[len(parameters) + i] = value
     return results

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from xla_dynamo.backend import options
 from xla_dynamo.backend.decompositions import fused_attention as attention
 from xla_dynamo.backend.decompositions import matmul_backward as product_gradients
+from xla_dynamo.backend.ops.dropout_attention import dropout_attention
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.recording.op_forms import RECORDED_COMPOSITES
 from xla_dynamo.compat.values import torch_private
@@ -103,12 +104,11 @@ def _attention(
 ) -> Tensor:
     """As one op where it is one on a CPU, so that torch.compile's passes apply to it."""
     operands = query, key, value, attn_mask
-    if is_traced(query):
-        pass
-    elif attention.is_fused(*operands, dropout_p, enable_gqa):
-        return attention.fused_attention(*operands, is_causal, scale)
-    elif dropout_p and attention.drops_in_kernel(*operands, dropout_p, enable_gqa, _kernels()):
-        return attention.attention_that_drops(*operands, dropout_p, is_causal, scale)
+    if not is_traced(query):
+        if attention.is_fused(*operands, dropout_p, enable_gqa):
+            return attention.fused_attention(*operands, is_causal, scale)
+        if dropout_p and attention.drops_in_kernel(*operands, dropout_p, enable_gqa, _kernels()):
+            return dropout_attention(*operands, dropout_p, is_causal, scale)[0]
     given = (*operands, dropout_p, is_causal)
     return _ATTENTION._op_dk(_PARTS, *given, scale=scale, enable_gqa=enable_gqa)
 

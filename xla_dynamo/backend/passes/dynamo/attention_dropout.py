@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.fx import Graph
 from torch.nn import functional as F
 
-from xla_dynamo.backend.decompositions.fused_attention import attention_that_drops, drops_in_kernel
+from xla_dynamo.backend.decompositions.fused_attention import drops_in_kernel
 from xla_dynamo.backend.graph.torch_private import is_transforming
+from xla_dynamo.backend.ops.dropout_attention import dropout_attention
 from xla_dynamo.backend.passes.contract import Context
 
 
@@ -44,7 +45,7 @@ def attention(
         q, k, v = (_as_autocast(x) for x in (query, key, value))
         mask = None if attn_mask is None else _as_autocast(attn_mask)
         if drops_in_kernel(q, k, v, mask, dropout_p, enable_gqa, kernels):
-            return attention_that_drops(q, k, v, mask, dropout_p, is_causal, scale)
+            return dropout_attention(q, k, v, mask, dropout_p, is_causal, scale)[0]
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )

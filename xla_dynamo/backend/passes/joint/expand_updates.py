@@ -33,11 +33,8 @@ def _expand(graph: Graph, node: Node) -> None:
     values = node.meta["val"]
     results = {user.args[1]: user for user in node.users}
     for update in optimizer_updates.known[name].each:
-        at = update.parameter
-        own = [state[i] for i in update.state]
-        rate = [] if update.rate is None else [rates[update.rate]]
-        positions = [at, *(len(parameters) + i for i in update.state)]
-        given = (parameters[at], gradients[at], *own, *rate)
+        given = tuple(update.operands(parameters, gradients, state, rates))
+        positions = [update.parameter, *(len(parameters) + i for i in update.state)]
         with graph.inserting_before(node):
             value = [values[i] for i in positions]
             one = edit.insert(graph, update.function, given, {}, like=node, value=value)

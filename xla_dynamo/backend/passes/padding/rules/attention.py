@@ -60,6 +60,23 @@ def _mask(p: Padder, query: Padded, key: Padded, mask: Padded | None) -> Any:
     return p.give(p.emit(aten.where.self, keys, mask, low), mask.dims)
 
 
+def _of_backward(
+    p: Padder,
+    grad: Padded,
+    query: Padded,
+    key: Padded,
+    value: Padded,
+    out: Padded,
+    logsumexp: Padded,
+    mask: Padded | None,
+) -> tuple[list[Padded], Any]:
+    """The operands of a gradient, which sums over queries and over keys, and the mask."""
+    query, key, value = _inputs(p, query, key, value)
+    mask = _mask(p, query, key, mask)
+    grad, query, out, logsumexp = (_rows(p, x, query) for x in (grad, query, out, logsumexp))
+    return [grad, query, key, value, out, logsumexp], mask
+
+
 def _additive(p: Padder, keys: Any, dtype: torch.dtype, shape: Any) -> Any:
     device = keys.meta["val"].device
     options = {"dtype": dtype, "device": device}
@@ -129,13 +146,9 @@ def dropout_attention_backward(
     mask: Padded | None,
     *how: Any,
 ) -> Any:
-    """Sums over queries and over keys."""
-    query, key, value = _inputs(p, query, key, value)
-    mask = _mask(p, query, key, mask)
-    rows = (_rows(p, x, query) for x in (grad, query, out, logsumexp))
-    grad, query, out, logsumexp = rows
-    made = p.again(grad, query, key, value, out, logsumexp, seed, mask, *how)
-    return p.give_all(made, [query.dims, key.dims, value.dims])
+    operands, mask = _of_backward(p, grad, query, key, value, out, logsumexp, mask)
+    made = p.again(*operands, seed, mask, *how)
+    return p.give_all(made, [x.dims for x in operands[1:4]])
 
 
 @pads(aten._scaled_dot_product_flash_attention_for_cpu.default)
@@ -170,10 +183,6 @@ def flash_attention_backward(
     mask: Padded | None,
     scale: Any,
 ) -> Any:
-    """Sums over queries and over keys."""
-    query, key, value = _inputs(p, query, key, value)
-    mask = _mask(p, query, key, mask)
-    rows = (grad, query, out, logsumexp)
-    grad, query, out, logsumexp = (_rows(p, x, query) for x in rows)
-    made = p.again(grad, query, key, value, out, logsumexp, dropout, is_causal, mask, scale)
-    return p.give_all(made, [query.dims, key.dims, value.dims])
+    operands, mask = _of_backward(p, grad, query, key, value, out, logsumexp, mask)
+    made = p.again(*operands, dropout, is_causal, mask, scale)
+    return p.give_all(made, [x.dims for x in operands[1:4]])
