@@ -13,6 +13,8 @@ PACKAGE = ROOT / "xla_dynamo" / "backend"
 # module: the file that tests it, in tests/. Rules are tested by family; what only fits together
 # with the rest (launches, the costs of a TPU) is tested where it does.
 ELSEWHERE = {
+    "lowering/nodes.py": "backend/lowering/test_bodies.py",
+    "lowering/rule_functions.py": "backend/lowering/test_bodies.py",
     "capture/step_graph.py": "backend/test_training_step.py",
     "decompositions/dynamic_shapes.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "decompositions/flex_attention.py": "backend/passes/dynamo/test_flex_attention.py",

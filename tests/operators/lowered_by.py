@@ -12,8 +12,9 @@ from torch.fx import Graph
 
 from xla_dynamo import counters
 from xla_dynamo.backend.executable import compile as compiling
-from xla_dynamo.backend.lowering.bodies import has_rule, is_op, op_of
+from xla_dynamo.backend.lowering.bodies import has_rule
 from xla_dynamo.backend.lowering.native import is_native
+from xla_dynamo.backend.lowering.nodes import is_op, op_of
 
 
 @dataclass

@@ -32,8 +32,8 @@ from tests.models.training import build
 from tests.models.zoo import ZOO
 from xla_dynamo.backend.executable import compile as compiling
 from xla_dynamo.backend.lowering import proved
-from xla_dynamo.backend.lowering.bodies import is_op
 from xla_dynamo.backend.lowering.lower import Lowered
+from xla_dynamo.backend.lowering.nodes import is_op
 from xla_dynamo.backend.runtime import topology
 from xla_dynamo.backend.tpu_cost import lower_training_step
 from xla_dynamo.errors import XlaDynamoError

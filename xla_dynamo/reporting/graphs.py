@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.lowering.bodies import op_of
+from xla_dynamo.backend.lowering.nodes import op_of
 from xla_dynamo.backend.lowering.source import location_of
 
 from .model import MOST, Op

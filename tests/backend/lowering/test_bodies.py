@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -172,3 +174,24 @@ def test_what_jax_has_not_on_a_tpu_is_refused() -> None:
     refused = body_of(values.all_input_nodes[0], TPU)
     assert isinstance(refused, Refusal)
     assert refused.reason == "XLA does not have this computation on the platform tpu."
+
+
+def test_random_ops_share_a_trace_but_not_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    op = aten.native_dropout.default
+    original = RULES[op]
+
+    def counted(key: Any, x: Any, *args: Any) -> Any:
+        seen.append(x.shape)
+        return original.function(key, x, *args)
+
+    monkeypatch.setitem(RULES, op, replace(original, function=counted))
+    monkeypatch.setattr(bodies, "_bodies", {})
+
+    def masks(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.nn.functional.dropout(x, 0.5) for _ in range(3))
+
+    torch.manual_seed(0)
+    results = torch.compile(masks, backend="xla")(torch.ones(64, requires_grad=True))
+    assert seen == [(64,)]
+    assert not any(a.equal(b) for a, b in itertools.combinations(results, 2))

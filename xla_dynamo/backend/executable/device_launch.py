@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend import pipeline
 from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.lowering import unsupported
-from xla_dynamo.backend.lowering.bodies import op_of
+from xla_dynamo.backend.lowering.nodes import op_of
 from xla_dynamo.backend.passes.contract import Stage
 from xla_dynamo.backend.passes.padding.plan import PaddedGraph, Plan
 from xla_dynamo.backend.passes.padding.sizes import Refused

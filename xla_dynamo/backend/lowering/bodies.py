@@ -2,16 +2,18 @@
 
 A body is a StableHLO module whose `main` takes the node's tensor operands and returns its defined
 outputs, in the shapes and dtypes that PyTorch's shape inference gave the node. Two nodes with the
-same op, operand shapes and static arguments share one body, across graphs and threads.
+same op, operand shapes and static arguments share one body, across graphs and threads. Random ops,
+each of which folds an index of its own into the graph's key, share it but for this number: a model
+has a dropout after each layer, and JAX traces one of each shape.
 """
 
 from __future__ import annotations
 
-import operator
+import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -19,15 +21,15 @@ import torch
 from jax.extend.mlir import passmanager
 from torch.fx import Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend import jax_adapter, metrics
-from xla_dynamo.backend.graph.rng_keys import call as random_call
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
-from . import absent, contexts, dtypes, host_kernels, operands
+from . import absent, contexts, dtypes, operands
+from .nodes import arguments, is_drawn, op_of, output_values, tensor_operands
 from .registry import Refusal, Target, Unsupported, lowering_for, rule_of
+from .rule_functions import as_function, operand_types
 
 # The one location in a body's text: the linker puts the user's line of each call in its place.
 UNKNOWN_LOCATION = "#loc = loc(unknown)"
@@ -44,17 +46,15 @@ class Body:
     text: str
 
 
+# The start of a body whose first operand is an index, and what stands for the number's attribute.
+_INDEXED = re.compile(r"(func\.func public @main\()%arg0: tensor<ui32> loc\(unknown\)(?:, )?(.*\n)")
+_INDEX = "dense<INDEX>"
+
 _bodies: Bounded[Hashable, Body | Refusal] = Bounded(4096)
 _NO_KERNEL = "MLIR translation rule for primitive"  # JAX's message, of eig on a TPU for one
 _INTERPRETED = "Only interpret mode is supported on CPU"  # JAX's, of a kernel in Pallas
 _OTHER_DTYPE = "Convert the tensor to another dtype before this op."
 _lock = threading.Lock()
-
-
-def tensor_operands(node: Node) -> list[Node]:
-    """The tensor arguments of `node`, in the order in which its body takes them."""
-    leaves = pytree.tree_leaves((node.args, node.kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, Node)]
 
 
 def body_of(node: Node, target: Target) -> Body | Refusal:
@@ -69,33 +69,19 @@ def body_of(node: Node, target: Target) -> Body | Refusal:
             if found is None:
                 found = _lower(node, target)
                 _bodies[key] = found
+    if is_drawn(node) and isinstance(found, Body):
+        return replace(found, text=found.text.replace(_INDEX, f"dense<{node.args[1]}>", 1))
     return found
-
-
-def op_of(node: Node) -> Any:
-    """The aten op of a node, also where a PRNG key was threaded through it."""
-    return node.args[0] if node.target is random_call else node.target
-
-
-def is_op(node: Node) -> bool:
-    """Whether `node` computes something, other than to pick one of several results."""
-    return node.op == "call_function" and node.target is not operator.getitem
 
 
 def has_rule(node: Node) -> bool:
     """Whether a JAX rule lowers this op, if not all its arguments."""
     rule = rule_of(op_of(node))
-    return rule is not None and rule.random == (node.target is random_call)
-
-
-def output_values(node: Node) -> list[Any]:
-    """The fake outputs of `node` as a flat list; None for an output that is undefined."""
-    value = node.meta["val"]
-    return list(value) if isinstance(value, (tuple, list)) else [value]
+    return rule is not None and rule.random == (is_drawn(node))
 
 
 def _signature(node: Node, target: Target) -> Hashable:
-    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    leaves, spec = arguments(node)
     static = tuple(leaf_signature(leaf) for leaf in leaves)
     outputs = tuple(_value_signature(value) for value in output_values(node))
     return target, node.target, torch.get_default_dtype(), spec, static, outputs
@@ -131,9 +117,8 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
         narrow = _is_narrow(node, tensors, target)
         apart = jax_adapter.apart(wide=not narrow, platform=target.platform)
         with lowering_for(target), apart, products:
-            function = _as_function(node, [values[i] for i in outputs], outputs, target)
-            operands = [_shape_struct(operand) for operand in tensor_operands(node)]
-            traced = jax.jit(function, keep_unused=True).trace(*operands)
+            function = as_function(node, [values[i] for i in outputs], outputs, target)
+            traced = jax.jit(function, keep_unused=True).trace(*operand_types(node))
             with _into_context():
                 lowered = traced.lower(lowering_platforms=(target.platform,))
             module: Any = lowered.compiler_ir("stablehlo")
@@ -154,7 +139,17 @@ def _lower(node: Node, target: Target) -> Body | Refusal:
     _contexts.count(len(text))
     if (lacks := absent.computation(text, target.platform)) is not None:
         return Refusal(lacks, _OTHER_DTYPE)
+    if is_drawn(node):
+        text = _with_constant_index(text)
     return Body(_symbol(node), text)
+
+
+def _with_constant_index(text: str) -> str:
+    """A body whose index is no operand any more, but a constant to be filled in."""
+    constant = f"    %arg0 = stablehlo.constant {_INDEX} : tensor<ui32> loc(#loc)\n"
+    made, count = _INDEXED.subn(rf"\1\2{constant}", text)
+    assert count == 1, "MLIR prints @main in another way"
+    return made
 
 
 _contexts = contexts.OfThread(jax_adapter.new_context)
@@ -185,7 +180,7 @@ def _refusal_of_failure(node: Node, error: Exception) -> Refusal:
         Exception: it is a bug, and config().strict asks for it.
     """
     args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
-    if node.target is random_call:
+    if is_drawn(node):
         args = args[3:]  # the op, its index and its key come first
     theirs = operands.error_of_zeros(op_of(node), args, kwargs)
     if theirs is not None:
@@ -199,54 +194,3 @@ def _refusal_of_failure(node: Node, error: Exception) -> Refusal:
 
 def _symbol(node: Node) -> str:
     return str(op_of(node)).replace("::", ".").replace(".default", "")
-
-
-def _shape_struct(operand: Node) -> jax.ShapeDtypeStruct:
-    value = operand.meta["val"]
-    return jax.ShapeDtypeStruct(tuple(value.shape), dtypes.to_numpy(value.dtype))
-
-
-def _as_function(
-    node: Node, values: Sequence[torch.Tensor], outputs: Sequence[int], target: Target
-) -> Callable[..., list[jax.Array]]:
-    """The rule as a function of the tensor operands only, with outputs as `values` say."""
-    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
-    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
-    if host_kernels.is_left(node, target):
-        return host_kernels.as_function(node)
-    rule = _keyed if node.target is random_call else _function_of(node.target)
-
-    def function(*tensors: jax.Array) -> list[jax.Array]:
-        filled = list(leaves)
-        for position, tensor in zip(positions, tensors, strict=True):
-            filled[position] = tensor
-        args, kwargs = pytree.tree_unflatten(filled, spec)
-        result = rule(*args, **kwargs)
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
-        return [_as_declared(results[i], v) for i, v in zip(outputs, values, strict=True)]
-
-    return function
-
-
-def _keyed(op: Any, index: int, key: jax.Array, *args: Any, **kwargs: Any) -> Any:
-    """A random rule with the key of this op: the graph's key and the op's index in the graph."""
-    own = jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), index)
-    return _function_of(op)(jax.random.key_data(own), *args, **kwargs)
-
-
-def _function_of(op: Any) -> Callable[..., Any]:
-    rule = rule_of(op)
-    assert rule is not None
-    return rule.function
-
-
-def _as_declared(array: Any, value: torch.Tensor) -> jax.Array:
-    array = jax.numpy.asarray(array)
-    if array.size == 0 < value.numel():  # statistics that eager saves on devices, not on a CPU
-        raise Unsupported("Its rule computes one result less than PyTorch has on this device.")
-    if array.shape != tuple(value.shape):
-        raise TypeError(f"its result has shape {array.shape}, in PyTorch {tuple(value.shape)}")
-    dtype = dtypes.to_numpy(value.dtype)
-    if jax.numpy.iscomplexobj(array) and not jax.numpy.issubdtype(dtype, jax.numpy.complexfloating):
-        raise TypeError(f"its result is complex, in PyTorch {value.dtype}")
-    return array.astype(dtype)

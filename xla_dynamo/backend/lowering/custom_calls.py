@@ -17,7 +17,7 @@ from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
 from . import dtypes
-from .bodies import op_of
+from .nodes import op_of
 from .registry import Rule, rule_of
 
 _API_VERSION = 1  # as StableHLO's text leaves out: the one that all readers know

@@ -27,7 +27,7 @@ from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import CompileError
 
 from . import contexts
-from .bodies import output_values, tensor_operands
+from .nodes import output_values, tensor_operands
 from .source import Location, location_of
 
 _stablehlo.register_stablehlo_passes()

@@ -16,8 +16,9 @@ from torch.fx import Graph, Node
 from xla_dynamo.lazily import lazily
 
 from . import host_kernels, linker
-from .bodies import Body, body_of, has_rule, is_op
+from .bodies import Body, body_of, has_rule
 from .native import is_native
+from .nodes import is_op
 from .registry import Refusal, Target
 from .source import Location, location_of
 from .unsupported import error_of

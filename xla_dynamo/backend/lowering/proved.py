@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch.fx import Graph, Node
 
-from .bodies import is_op, op_of, output_values, tensor_operands
+from .nodes import is_op, op_of, output_values, tensor_operands
 
 FILES = {"tpu": Path(__file__).with_name("proved_tpu.json")}
 

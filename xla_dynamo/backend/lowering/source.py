@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch.fx import Graph, Node
 
-from .bodies import op_of
+from .nodes import op_of
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 # Frames inside torch (nn.Linear.forward, say) and xla_dynamo.jax_function are not the user's.

@@ -18,8 +18,9 @@ from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import UnsupportedOp
 
 from . import operands
-from .bodies import body_of, is_op, op_of, output_values
+from .bodies import body_of
 from .native import is_native
+from .nodes import is_op, op_of, output_values
 from .registry import Refusal, Target
 from .source import location_of
 

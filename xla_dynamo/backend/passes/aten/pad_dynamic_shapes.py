@@ -18,7 +18,7 @@ from xla_dynamo.backend.decompositions.dynamic_shapes import padded, tells_on_ze
 from xla_dynamo.backend.graph import edit, host_ops
 from xla_dynamo.backend.graph.fx import is_symbolic
 from xla_dynamo.backend.lowering import operands
-from xla_dynamo.backend.lowering.bodies import output_values
+from xla_dynamo.backend.lowering.nodes import output_values
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten

@@ -21,7 +21,8 @@ from xla_dynamo.backend.decompositions.flex_attention import scattered
 from xla_dynamo.backend.decompositions.table import core, decompositions
 from xla_dynamo.backend.graph import edit, fx, rng_keys
 from xla_dynamo.backend.graph.torch_private import FakeTensor, enable_python_dispatcher
-from xla_dynamo.backend.lowering.bodies import leaf_signature, output_values
+from xla_dynamo.backend.lowering.bodies import leaf_signature
+from xla_dynamo.backend.lowering.nodes import output_values
 from xla_dynamo.backend.lowering.unsupported import refused_nodes
 from xla_dynamo.backend.ops.registration import COMPOSED
 from xla_dynamo.backend.passes.contract import Context, WayIn
