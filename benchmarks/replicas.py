@@ -10,6 +10,7 @@ Times are the least of rounds of six steps. An engine is measured between two ru
 many devices in as many processes, of which the faster one counts; CPU time is that of all processes
 together, which a busy machine changes less. "spmd" is one program over all
 devices, which splits the batch, and all-reduces shards; "both" are processes of two threads each.
+"step" means that xla_dynamo.training_step makes the program: nothing is recorded at each step.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ SIZES = WIDTH, HIDDEN, ROWS, FLOATS
 # What of JAX each engine is compared with: the same devices in as many processes.
 BESIDE = {
     "spmd": "jax",
+    "spmd step": "jax",
     "threads": "jax",
     "processes": "jax processes",
+    "processes step": "jax processes",
     "both": "jax both",
 }
 Times = dict[str, tuple[float, float]]  # by what was measured: milliseconds, and of CPU time
@@ -58,11 +61,13 @@ def together(found: Sequence[Times]) -> Times:
     return {what: (found[0][what][0], sum(each[what][1] for each in found)) for what in found[0]}
 
 
-def step_of(rows: int, place: Callable[[Any], Any]) -> Callable[[], None]:
-    """A training step on a batch that `place` puts on the device."""
+def step_of(rows: int, place: Callable[[Any], Any], is_recorded: bool = True) -> Callable[[], Any]:
+    """A training step on a batch that `place` puts on the device: recorded, or `training_step`."""
     import torch
     import torch_xla.core.xla_model as xm
     from torch import nn
+
+    import xla_dynamo
 
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -70,6 +75,9 @@ def step_of(rows: int, place: Callable[[Any], Any]) -> Callable[[], None]:
     ).to(xm.xla_device())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     x = place(torch.randn(rows, WIDTH))
+    if not is_recorded:
+        step = xla_dynamo.training_step(optimizer)(lambda x: (model(x) - x).square().mean())
+        return lambda: step(x)
 
     def once() -> None:
         optimizer.zero_grad()
@@ -80,7 +88,7 @@ def step_of(rows: int, place: Callable[[Any], Any]) -> Callable[[], None]:
     return once
 
 
-def of_spmd(count: int) -> Times:
+def of_spmd(count: int, is_recorded: bool) -> Times:
     """One program over all devices, the batch split over them."""
     os.environ["CPU_NUM_DEVICES"] = str(count)
     import xla_dynamo.compat  # noqa: F401  # isort: skip
@@ -95,7 +103,7 @@ def of_spmd(count: int) -> Times:
     def place(x: Any) -> Any:
         return xs.mark_sharding(x.to("xla"), mesh, ("data", None)).global_tensor
 
-    step_times = least(step_of(ROWS * count, place), xm.wait_device_ops)
+    step_times = least(step_of(ROWS * count, place, is_recorded), xm.wait_device_ops)
     values, rows = place(torch.ones(count, FLOATS)), ("data", None)
     last: list[Any] = [None]
 
@@ -111,13 +119,14 @@ def of_spmd(count: int) -> Times:
     return {"step": step_times, "all_reduce": least(reduce, xm.wait_device_ops)}
 
 
-def measured(rank: int) -> Times:
+def measured(rank: int, is_recorded: bool = True) -> Times:
     """What a replica of ours measures."""
     import torch
     import torch_xla.core.xla_model as xm
 
     device = xm.xla_device()
-    step_times = least(step_of(ROWS, lambda x: x.to(device)), xm.wait_device_ops)
+    step = step_of(ROWS, lambda x: x.to(device), is_recorded)
+    step_times = least(step, xm.wait_device_ops)
     values = torch.ones(FLOATS).to(device)
     last: list[Any] = [None]
 
@@ -128,11 +137,11 @@ def measured(rank: int) -> Times:
     return {"step": step_times, "all_reduce": least(reduce, xm.wait_device_ops)}
 
 
-def replica(rank: int, each: int) -> None:
+def replica(rank: int, each: int, is_recorded: bool = True) -> None:
     """A replica of xmp.spawn, of `each` in a process."""
     import torch_xla.core.xla_model as xm
 
-    every = xm.mesh_reduce("times", measured(rank), list)
+    every = xm.mesh_reduce("times", measured(rank, is_recorded), list)
     if rank == 0:
         print(json.dumps(together(every[::each])), flush=True)
 
@@ -151,7 +160,7 @@ def of_threads(count: int) -> Times:
     return dp.DataParallel(torch.nn.Linear(1, 1))(loop, [torch.ones(1)] * count)[0]
 
 
-def of_processes(count: int, each: int = 1) -> None:
+def of_processes(count: int, each: int, is_recorded: bool) -> None:
     """xmp.spawn, with as many threads for `each` process: rank 0 prints."""
     if each > 1:
         flags = os.environ.get("XLA_FLAGS", "")
@@ -160,9 +169,9 @@ def of_processes(count: int, each: int = 1) -> None:
     import torch_xla.distributed.xla_multiprocessing as xmp
 
     if count == 1:
-        replica(0, 1)
+        replica(0, 1, is_recorded)
     else:
-        xmp.spawn(replica, (each,), nprocs=count // each, start_method="fork")
+        xmp.spawn(replica, (each, is_recorded), nprocs=count // each, start_method="fork")
 
 
 def run(engine: str, count: int) -> Times:
@@ -215,16 +224,19 @@ def measure(engine: str, count: int, *place: str) -> None:
 
     place: of a process of several of JAX: its rank, how many there are, and where they meet.
     """
-    if engine in ("processes", "both"):
-        of_processes(count, EACH.get(engine, 1))
+    name, _, step = engine.partition(" ")
+    if name in ("processes", "both"):
+        of_processes(count, EACH.get(name, 1), is_recorded=not step)
         return
     if place:
         rank, processes, address = int(place[0]), int(place[1]), place[2]
         found = jax_replicas.in_process(rank, processes, address, count, SIZES, least)
-    elif engine.startswith("jax"):
+    elif name == "jax":
         found = jax_replicas.in_one_process(count, SIZES, least)
+    elif name == "spmd":
+        found = of_spmd(count, is_recorded=not step)
     else:
-        found = {"spmd": of_spmd, "threads": of_threads}[engine](count)
+        found = of_threads(count)
     print(json.dumps(found))
 
 

@@ -11,6 +11,7 @@ would not have: no thread, no jax backend, nothing of `xla_dynamo.compat`.
 from __future__ import annotations
 
 import builtins
+import faulthandler
 import gc
 import importlib
 import json
@@ -72,6 +73,7 @@ def _run(request: dict[str, Any], added: dict[str, str]) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
+    faulthandler.enable()  # a signal that kills the process says where it was
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(added | request["environment"])

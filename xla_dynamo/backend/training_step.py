@@ -30,8 +30,14 @@ from torch.utils import _pytree as pytree
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.errors import OptionError
 
-from .capture import optimizer_step, own_errors, parameter_updates, step_graph
+from .capture import (
+    optimizer_step,
+    own_errors,
+    parameter_updates,
+    step_graph,
+)
 from .capture.optimizer_step import Place
+from .capture.step_gradients import Changes
 
 Function = Callable[..., Any]
 _PROGRAMS = 16  # of other hyperparameters
@@ -41,6 +47,7 @@ def training_step(
     optimizer: Optimizer,
     *,
     max_grad_norm: float | None = None,
+    average_gradients: bool = True,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Callable[[Function], Function]:
@@ -53,17 +60,21 @@ def training_step(
     another hyperparameter is another program.
 
     max_grad_norm: scale gradients as `torch.nn.utils.clip_grad_norm_` does, before the step.
+    average_gradients: where processes are replicas that train together (xmp.spawn, torchrun), first
+        average the gradients over them, as `xm.optimizer_step` does, in the same program.
     options, dynamic: as of torch.compile(backend="xla").
 
     Raises:
         OptionError: the optimizer's step takes a closure, has hooks, or makes state at later steps;
-            the function returns no loss that depends on the optimizer's parameters.
+            the function returns no loss that depends on the optimizer's parameters; replicas are
+            threads, and their gradients were to be averaged.
         torch._dynamo.exc.Unsupported: the function is not one graph.
     """
     optimizer_step.check(optimizer)
 
     def decorate(function: Function) -> Function:
-        step = _Step(function, optimizer, max_grad_norm, dict(options or {}), dynamic)
+        changes = Changes(max_grad_norm, average_gradients)
+        step = _Step(function, optimizer, changes, dict(options or {}), dynamic)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -81,11 +92,12 @@ class _Step:
         self,
         function: Function,
         optimizer: Optimizer,
-        max_norm: float | None,
+        changes: Changes,
         options: dict[str, Any],
         dynamic: bool | None,
     ) -> None:
-        self._function, self.optimizer, self.max_norm = function, optimizer, max_norm
+        self._function, self.optimizer, self._changes = function, optimizer, changes
+        self._replicas = 1
         self._options, self._dynamic = options, dynamic
         self._compiled: Bounded[Any, Function] = Bounded(_PROGRAMS)
         self._state: Any = None  # the dictionary that `places` are of
@@ -126,6 +138,7 @@ class _Step:
             self.parameters, self.places = parameters, places
 
     def _compile(self) -> Function:
+        self._replicas = self._changes.replicas(self.parameters)
         function = self._function
 
         def with_loss(_: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -144,20 +157,12 @@ class _Step:
         """The first step of an optimizer whose state is not known before."""
         optimizer = self.optimizer
         parameters = optimizer_step.parameters_of(optimizer)
-        kept = [p.grad for p in parameters]
         with torch.enable_grad():
             result = self._function(*args, **kwargs)
             loss = result[0] if isinstance(result, tuple) else result
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        try:
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
-            if self.max_norm is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, self.max_norm)
+        with self._changes.in_place(parameters, gradients):
             optimizer.step()
-        finally:
-            for parameter, gradient in zip(parameters, kept, strict=True):
-                parameter.grad = gradient
         return pytree.tree_map(_detached, result)
 
     def _backend(self, module: GraphModule, inputs: Sequence[Any]) -> Function:
@@ -205,11 +210,10 @@ class _Step:
         gradients: Mapping[int, Tensor | None],
         tensors: Sequence[Tensor],
     ) -> None:
+        gradients = self._changes.in_trace(parameters, gradients, self._replicas)
         count = len(self.places)
         state = dict(zip(self.places, tensors[:count], strict=True))
         given = parameters, gradients, state, tensors[count:]
-        if self.max_norm is not None:
-            optimizer_step.clip(parameters, gradients, self.max_norm)
         self._updates = parameter_updates.trace(self.optimizer, *given)
         if self._updates is None:
             optimizer_step.trace(self.optimizer, *given)

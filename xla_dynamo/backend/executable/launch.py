@@ -70,7 +70,9 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         of = job.of_collectives()
         device = of.client.local_devices()[0]
         text = text_of(graph) if of.alike else ""
-        every = functools.partial(compile_executable, graph, request)
+        if home is not None:
+            aliases = updates.aliases(graph, planned, request.updates, used)
+        every = functools.partial(compile_executable, graph, request, aliases=aliases)
         make = functools.partial(joint.JointProgram, of, collectives, every, text)
     elif home is not None:
         aliases = updates.aliases(graph, planned, request.updates, used)

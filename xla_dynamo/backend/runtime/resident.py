@@ -29,6 +29,7 @@ class Residency:
     launch: runs a program on tensors of that device, or of the CPU; new tensors, on that device.
         Arguments (the mapping's keys) give their memory to results (its values), which the caller
         then copies into them.
+    replicas: how many replicas train together, of which that device is one.
     """
 
     device: Callable[[torch.device], pjrt.Device]
@@ -37,6 +38,7 @@ class Residency:
         [pjrt.Executable, Sequence[torch.Tensor], torch.device, Mapping[int, int]],
         Sequence[torch.Tensor],
     ]
+    replicas: Callable[[torch.device], int]
 
 
 RESIDENCIES: dict[str, Residency] = {}

@@ -36,7 +36,7 @@ from xla_dynamo.compat.kernels.out_variants import register_out_variants
 from xla_dynamo.compat.kernels.recurrent import register_recurrent
 from xla_dynamo.compat.kernels.single_ops import register_single_ops
 from xla_dynamo.compat.kernels.view_copy import register_view_copy
-from xla_dynamo.compat.recording import devices, pending
+from xla_dynamo.compat.recording import devices, pending, replicas
 from xla_dynamo.compat.values.hide_from_dynamo import hide_kernels
 from xla_dynamo.compat.values.torch_private import DeviceType
 from xla_dynamo.compat.values.values import Leaf
@@ -70,6 +70,7 @@ def install() -> None:
         lambda device: sync.device_of(pending.trace(device)),
         compiled_graphs.compiled,
         compiled_graphs.launch,
+        lambda device: replicas.size_for(device.index or 0),
     )
     pending.allow_backward()
     hide_kernels()

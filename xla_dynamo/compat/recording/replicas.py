@@ -120,6 +120,12 @@ def current() -> Member | None:
     return of_device(devices.default().index) if _members else _of_process
 
 
+def size_for(index: int) -> int:
+    """How many replicas train together, of which device `index` of this process is one."""
+    member = of_device(index)
+    return 1 if member is None else member.world.size
+
+
 def size() -> int:
     """How many replicas train together, the caller's included."""
     member = current()
