@@ -63,7 +63,9 @@ def process(python: str, code: str, cache: str) -> tuple[float, float]:
 
 def _environment(cache: str) -> dict[str, str]:
     ours = {"XLA_DYNAMO_CACHE_DIR": cache, "JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU"}
-    return {**os.environ, **ours}
+    # Else each process compiles the sources of all that it imports, as pip has done for users.
+    bytecode = {"PYTHONDONTWRITEBYTECODE": ""}
+    return {**os.environ, **ours, **bytecode}
 
 
 def tiny(torch_xla: str | None = None) -> dict[str, tuple[float, float]]:

@@ -253,8 +253,8 @@ def test_replicas_beside_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "run", run)
     lines = list(replicas.rows([2, 4], list(replicas.BESIDE)))
     assert [engine for engine, count in ran if count == 4] == [
-        *("jax", "spmd", "threads", "jax"),
-        *("jax processes", "processes", "jax processes"),
+        *("jax", "spmd", "spmd step", "threads", "jax"),
+        *("jax processes", "processes", "processes step", "jax processes"),
         *("jax both", "both", "jax both"),
     ]
     assert ("both", 2) not in ran
