@@ -275,6 +275,8 @@ PUBLIC_ENOUGH = (
 # The files that name private modules or functions of torch, and which.
 PRIVATE = {
     "backend/capture/aot.py": "AOTAutograd and Dynamo: torch._dynamo, torch._functorch",
+    "backend/capture/aot_cache.py": "AOTAutograd's cache: torch._functorch, torch._inductor",
+    "backend/capture/aot_entry.py": "what that keeps: torch._inductor, torch._guards",
     "backend/capture/optimizer_step.py": "torch.optim's step, and torch.compiler's flag",
     "backend/capture/own_errors.py": "Dynamo: torch._dynamo.exc",
     "backend/capture/recurrent_modules.py": "Dynamo: torch._dynamo.variables.builder",

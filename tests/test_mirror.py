@@ -15,6 +15,7 @@ PACKAGE = ROOT / "xla_dynamo" / "backend"
 ELSEWHERE = {
     "lowering/nodes.py": "backend/lowering/test_bodies.py",
     "lowering/rule_functions.py": "backend/lowering/test_bodies.py",
+    "capture/aot_entry.py": "backend/capture/test_aot_cache.py",
     "capture/step_graph.py": "backend/test_training_step.py",
     "decompositions/dynamic_shapes.py": "backend/passes/aten/test_pad_dynamic_shapes.py",
     "decompositions/flex_attention.py": "backend/passes/dynamo/test_flex_attention.py",

@@ -57,6 +57,7 @@ def _compiled(
     from . import pipeline
     from .capture import aot
     from .decompositions.table import traced_decompositions
+    from .executable import known
     from .executable.by_shape import make_program
     from .passes.contract import Context, Stage, WayIn, target_of
     from .runtime import pjrt
@@ -77,6 +78,7 @@ def _compiled(
         compiler=lambda graph, info: make_program(graph, info, chosen),
         decompositions=traced_decompositions(),
         joint_pass=edit_joint,
+        cache_key=known.key_of(["autograd"], chosen, device),
     )
 
 

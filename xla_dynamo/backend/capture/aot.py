@@ -28,7 +28,7 @@ from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.passes.padding.plan import Agreement
 from xla_dynamo.bookkeeping import optional
 
-from . import recapture_reason
+from . import aot_cache, recapture_reason
 
 _SIZE = re.compile(r"\.size\(\)\[(\d+)\]$")
 
@@ -90,11 +90,14 @@ def compile(
     compiler: Compiler,
     decompositions: Mapping[Any, Callable[..., Any]],
     joint_pass: Callable[[GraphModule, int | None], None],
+    cache_key: str | None = None,
 ) -> Callable[..., Any]:
     """Differentiate and functionalize `module`; each graph that comes out goes to `compiler`.
 
     `joint_pass` edits, in place, the joint graph of forward and backward, and is given how many of
     its leading results are forward's; or the inference graph, and None.
+    `cache_key` names what these three depend on beside the graph, if AOTAutograd's cache may keep
+    what comes out: see aot_cache.
     """
     sources = _argument_names(module)
     compile_id = CompileContext.current_compile_id()
@@ -104,7 +107,7 @@ def compile(
     static_names: set[str] = set()
     shared = Agreement()
 
-    def info(kind: str, graph: GraphModule) -> GraphInfo:
+    def known(kind: str, graph: GraphModule) -> dict[str, Any]:
         placeholders = [node.name for node in fx.placeholders(graph.graph)]
         outputs = len(fx.results(graph.graph))
         context = TracingContext.try_get()
@@ -113,19 +116,21 @@ def compile(
             static_names.update(placeholders[i] for i in metadata.static_input_indices)
             if kind == "forward":
                 outputs = metadata.num_forward_returns + len(getattr(metadata, "tokens", ()))
+        return {
+            "static": frozenset(i for i, name in enumerate(placeholders) if name in static_names),
+            "visible": outputs,
+            "no_output_aliasing": kind == "backward",
+            "results": tuple(str(result) for result in fx.results(graph.graph)),
+            "updates": _updates(metadata, len(placeholders)) if kind != "backward" else (),
+            "is_inference": kind == "inference",
+        }
+
+    def lower(graph: GraphModule, kind: str, told: Mapping[str, Any]) -> Any:
+        placeholders = tuple(node.name for node in fx.placeholders(graph.graph))
         named = sources if kind != "backward" and len(sources) == len(placeholders) else ()
-        return GraphInfo(
-            name=f"{compile_id or '?'} {kind}",
-            reason=reason,
-            argument_names=named or tuple(placeholders),
-            static=frozenset(i for i, name in enumerate(placeholders) if name in static_names),
-            visible=outputs,
-            no_output_aliasing=kind == "backward",
-            capture=shared,
-            results=tuple(str(result) for result in fx.results(graph.graph)),
-            updates=_updates(metadata, len(placeholders)) if kind != "backward" else (),
-            is_inference=kind == "inference",
-        )
+        name = f"{compile_id or '?'} {kind}"
+        names = named or placeholders
+        return compiler(graph, GraphInfo(name, reason, names, capture=shared, **told))
 
     def stage(kind: str) -> Callable[..., Any]:
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:
@@ -134,24 +139,25 @@ def compile(
             if kind != "backward":
                 for node in fx.placeholders(graph.graph):
                     node.meta["argument"] = True  # the user's tensor: it may be a view
-            run = compiler(graph, info(kind, graph))
-            run._boxed_call = True  # type: ignore[attr-defined]
+            run = make(graph, kind, known(kind, graph))
+            run._boxed_call = True
             return run
 
-        return compile_graph
+        return kept(compile_graph)
 
     def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         joint_pass(joint, kwargs["num_fwd_outputs"])
         with functorch_config.patch(cse=False):  # passes/joint/merge_equal did
             return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
-    return aot_autograd(
-        fw_compiler=stage("forward"),
-        bw_compiler=stage("backward"),
-        inference_compiler=stage("inference"),
-        partition_fn=partition,
-        decompositions=dict(decompositions),
-    )(module, example_inputs)
+    with aot_cache.used(module, example_inputs, cache_key, lower) as (make, kept):
+        return aot_autograd(
+            fw_compiler=stage("forward"),
+            bw_compiler=stage("backward"),
+            inference_compiler=stage("inference"),
+            partition_fn=partition,
+            decompositions=dict(decompositions),
+        )(module, example_inputs)
 
 
 @optional(())

@@ -172,9 +172,14 @@ def sweep(folder: Path) -> None:
 def _read(path: Path, trust: Trust) -> bytes | None:
     """What a file holds; None if it is not to be trusted."""
     with open(path, "rb") as file:
-        of = os.fstat(file.fileno())
-        own = of.st_uid in (os.geteuid(), _ROOT) and not of.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        own = is_own(os.fstat(file.fileno()))
         return file.read() if own or trust == "folder" else None
+
+
+def is_own(of: os.stat_result) -> bool:
+    """Whether nobody but this user and root may have written to a file or folder."""
+    written_by_others = of.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return of.st_uid in (os.geteuid(), _ROOT) and not written_by_others
 
 
 def _data(key: str, content: bytes) -> bytes | None:
