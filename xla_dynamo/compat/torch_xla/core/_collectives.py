@@ -1,3 +1,5 @@
+# pyright: reportPrivateImportUsage=false
+# (torch does not export its list ops.)
 """Collectives among replicas, recorded as ops of the step; alone, what torch_xla gives for one.
 
 Replicas are the threads of a DataParallel, or the processes of xmp.spawn: see recording.replicas.
@@ -61,12 +63,12 @@ def all_reduce(
         # torch_xla's documentation has it so; torch_xla itself does not scale for one replica.
         return result.clone() if scale == 1.0 else result * scale
     reduced = _all_reduced(reduce_type, inputs, groups)
-    with torch.no_grad():
-        for tensor, result in zip(inputs, reduced, strict=True):
-            if result is not tensor:
-                tensor.copy_(result if scale == 1.0 else result * scale)
-            elif scale != 1.0:
-                tensor.mul_(scale)
+    with torch.no_grad():  # lists as one: a model has hundreds of gradients
+        if reduced is not inputs:
+            scaled = list(reduced) if scale == 1.0 else torch._foreach_mul(list(reduced), scale)
+            torch._foreach_copy_(inputs, scaled)
+        elif scale != 1.0:
+            torch._foreach_mul_(inputs, scale)
     return inputs
 
 
@@ -88,7 +90,7 @@ def _all_reduced(kind: str, inputs: Sequence[torch.Tensor], groups: Any) -> Sequ
     count = group_size(inputs[0]) if inputs else 1
     if count == 1:
         return inputs
-    given = [tensor.detach() for tensor in inputs]
+    given = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
     if count != replicas.size():  # of shards XLA takes one at a time, and joins them itself
         return [ops.all_reduce([each], kind, *flat(groups, count))[0] for each in given]
     return ops.all_reduce(given, kind, *flat(groups, count))
