@@ -1,5 +1,3 @@
-# pyright: reportPrivateImportUsage=false
-# (torch does not export its list ops.)
 """Collectives among replicas, recorded as ops of the step; alone, what torch_xla gives for one.
 
 Replicas are the threads of a DataParallel, or the processes of xmp.spawn: see recording.replicas.
@@ -28,6 +26,7 @@ REDUCE_MAX = "max"
 _REDUCTIONS = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
 Tensors = torch.Tensor | list[torch.Tensor]
 ops = torch.ops.xla_dynamo
+aten = torch.ops.aten
 
 
 class CollectiveContext:
@@ -65,10 +64,10 @@ def all_reduce(
     reduced = _all_reduced(reduce_type, inputs, groups)
     with torch.no_grad():  # lists as one: a model has hundreds of gradients
         if reduced is not inputs:
-            scaled = list(reduced) if scale == 1.0 else torch._foreach_mul(list(reduced), scale)
-            torch._foreach_copy_(inputs, scaled)
+            scaled = reduced if scale == 1.0 else aten._foreach_mul.Scalar(reduced, scale)
+            aten._foreach_copy_.default(inputs, scaled)
         elif scale != 1.0:
-            torch._foreach_mul_(inputs, scale)
+            aten._foreach_mul_.Scalar(inputs, scale)
     return inputs
 
 
