@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from .cpu import SCRIPT
 
@@ -63,6 +64,7 @@ def process(python: str, code: str, cache: str) -> tuple[float, float]:
 
 def _environment(cache: str) -> dict[str, str]:
     ours = {"XLA_DYNAMO_CACHE_DIR": cache, "JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU"}
+    ours["TORCHINDUCTOR_CACHE_DIR"] = str(Path(cache, "torch"))  # AOTAutograd's lies there
     # Else each process compiles the sources of all that it imports, as pip has done for users.
     bytecode = {"PYTHONDONTWRITEBYTECODE": ""}
     return {**os.environ, **ours, **bytecode}
