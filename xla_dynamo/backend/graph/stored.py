@@ -1,4 +1,4 @@
-"""A functional graph of ATen ops with numbers for sizes, as JSON, and back, for another process.
+"""A functional graph of ATen ops with numbers for sizes, as text, and back, for another process.
 
 What comes back is lowered as the graph itself would be: values share memory where they did, nodes
 keep their names, and errors name the user's lines. Of metadata it keeps what is read after the
@@ -31,76 +31,127 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def dumps(module: GraphModule, lines: Sequence[str | None]) -> str:
-    """The JSON of a graph; lines: the stack traces of the nodes of Dynamo's graph.
+    """The text of a graph: a line of JSON for tensors and constants, and one for each node.
+
+    lines: the stack traces of the nodes of Dynamo's graph.
 
     Raises:
         NotPlain: symbolic sizes, functions of this process, tensors of unusual kinds.
     """
     number = {node: position for position, node in enumerate(module.graph.nodes)}
     position = {line: i for i, line in reversed([*enumerate(lines)]) if line}
-    memory: dict[int, int] = {}
-    sizes: list[Any] = []
-
-    def value(of: Any) -> Any:
-        if isinstance(of, (tuple, list)):
-            return [type(of).__name__ == "list", *map(value, of)]
-        if not isinstance(of, torch.Tensor):
-            return to_json(of)
-        return _tensor(of, memory, sizes)
-
+    tensors = _Tensors()
     nodes = [
         {
             "op": node.op,
             "name": node.name,
             "target": _target(node),
             "args": to_json((node.args, node.kwargs), number),
-            "value": value(node.meta["val"]) if "val" in node.meta else {},
             "line": position.get(node.stack_trace, node.stack_trace),
-            "modules": {key: _innermost(node.meta[key]) for key in _STACKS if node.meta.get(key)},
-            "argument": node.meta.get("argument", False),
+            **_details(node, tensors),
         }
         for node in module.graph.nodes
     ]
-    targets = [node.target for node in module.graph.find_nodes(op="get_attr")]
-    constants = {name: _constant(getattr(module, str(name), None)) for name in targets}
-    return json.dumps({"nodes": nodes, "memory": sizes, "constants": constants})
+    held = module.graph.find_nodes(op="get_attr")
+    constants = {str(n.target): _constant(getattr(module, str(n.target), None)) for n in held}
+    head = {"memory": tensors.sizes, "kinds": [*tensors.kinds.values()], "constants": constants}
+    return "\n".join(map(json.dumps, [head, *nodes]))
 
 
 def loads(text: str, mode: FakeTensorMode, lines: Sequence[str | None]) -> GraphModule:
     """The graph; its values are fake tensors of `mode`."""
-    told = json.loads(text)
-    with no_modes():
-        root = {name: _constant_again(*each) for name, each in told["constants"].items()}
-        memory = [
-            torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
-            for size in told["memory"]
-        ]
-
-    def value(of: Any) -> Any:
-        if isinstance(of, list):
-            each = [value(one) for one in of[1:]]
-            return each if of[0] else tuple(each)
-        if isinstance(of, dict) and "memory" in of:
-            return _tensor_again(of, memory, mode)
-        return of_json(of)
-
+    head, *rest = text.splitlines()
     graph, nodes = Graph(), []
     with no_modes():
-        for each in told["nodes"]:
+        told = json.loads(head)
+        root = {name: _constant_again(*each) for name, each in told["constants"].items()}
+        tensor = _maker(told, mode)
+        for line in rest:  # one by one: all at once, they are so many objects that Python collects
+            each = json.loads(line)
             args, kwargs = of_json(each["args"], nodes)
             target = _target_again(each["op"], each["target"])
             node = graph.create_node(each["op"], target, args, kwargs, each["name"])
             assert node.name == each["name"]
             nodes.append(node)
-            node.meta.update({key: {"": of} for key, of in each["modules"].items()})
-            line = each["line"]
-            if line is not None:
-                node.stack_trace = lines[line] if isinstance(line, int) else line
-            if each["value"] != {}:
-                node.meta["val"] = value(each["value"])
-            if each["argument"]:
+            if each["line"] is not None:
+                known = isinstance(each["line"], int)
+                node.stack_trace = lines[each["line"]] if known else each["line"]
+            if "value" in each:
+                node.meta["val"] = _value_again(each["value"], tensor)
+            node.meta.update({key: {"": each[key]} for key in _STACKS if key in each})
+            if "argument" in each:
                 node.meta["argument"] = True
     return GraphModule(root, graph)
+
+
+class _Tensors:
+    """What is known of a graph's tensors: the sizes of their memory, and their kinds as JSON."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Any] = []
+        self.kinds: dict[str, Any] = {}
+        self._memory: dict[int, int] = {}
+        self._number: dict[str, int] = {}
+
+    def numbers(self, of: torch.Tensor) -> list[int]:
+        """The numbers of its memory and its kind."""
+        usual = type(of) is FakeTensor and of.layout == torch.strided
+        if not usual or of.is_neg() or of.is_conj():
+            raise NotPlain(f"a tensor of an unusual kind: {type(of).__name__}")
+        storage = of.untyped_storage()
+        where = self._memory.setdefault(storage._cdata, len(self.sizes))
+        if where == len(self.sizes):
+            self.sizes.append(to_json(storage.nbytes()))
+        place = tuple(of.shape), of.stride(), of.storage_offset()
+        kind = to_json((of.dtype, of.device, of.requires_grad, *place))
+        text = repr(kind)
+        self.kinds[text] = kind
+        return [where, self._number.setdefault(text, len(self._number))]
+
+
+def _maker(told: Mapping[str, Any], mode: FakeTensorMode) -> Callable[[int, int], torch.Tensor]:
+    """What makes a tensor again of the numbers of its memory and its kind."""
+    made = [torch.empty(size, dtype=torch.uint8, device="meta") for size in told["memory"]]
+    memory = [each.untyped_storage() for each in made]
+    kinds = of_json(told["kinds"])
+
+    def tensor(where: int, number: int) -> torch.Tensor:
+        dtype, device, has_gradient, size, stride, offset = kinds[number]
+        of = torch.empty(0, dtype=dtype, device="meta")
+        of.set_(memory[where], offset, size, stride)
+        fake = FakeTensor(mode, of, device)
+        return fake.requires_grad_() if has_gradient else fake
+
+    return tensor
+
+
+def _details(node: Node, tensors: _Tensors) -> dict[str, Any]:
+    """The metadata of a node that it has, as JSON."""
+    found: dict[str, Any] = {}
+    if "val" in node.meta:
+        found["value"] = _value(node.meta["val"], tensors)
+    for key in _STACKS:
+        if node.meta.get(key):
+            found[key] = _innermost(node.meta[key])
+    if node.meta.get("argument"):
+        found["argument"] = True
+    return found
+
+
+def _value(of: Any, tensors: _Tensors) -> Any:
+    if isinstance(of, (tuple, list)):
+        kind = "list" if isinstance(of, list) else "tuple"
+        return {kind: [_value(each, tensors) for each in of]}
+    return tensors.numbers(of) if isinstance(of, torch.Tensor) else to_json(of)
+
+
+def _value_again(told: Any, tensor: Callable[[int, int], torch.Tensor]) -> Any:
+    if isinstance(told, list):
+        return tensor(*told)
+    for kind, of in (("tuple", tuple), ("list", list)):
+        if isinstance(told, dict) and kind in told:
+            return of(_value_again(each, tensor) for each in told[kind])
+    return of_json(told)
 
 
 def _target(node: Node) -> Any:
@@ -116,31 +167,6 @@ def _target_again(op: str, told: Any) -> Any:
     if op != "call_function":
         return told
     return _FUNCTIONS[told] if isinstance(told, str) else of_json(told)
-
-
-def _tensor(of: torch.Tensor, memory: dict[int, int], sizes: list[int]) -> Mapping[str, Any]:
-    if type(of) is not FakeTensor or of.layout != torch.strided or of.is_neg() or of.is_conj():
-        raise NotPlain(f"a tensor of an unusual kind: {type(of).__name__}")
-    storage = of.untyped_storage()
-    where = memory.setdefault(storage._cdata, len(sizes))
-    if where == len(sizes):
-        sizes.append(to_json(storage.nbytes()))
-    place = (tuple(of.shape), of.stride(), of.storage_offset())
-    return {
-        "memory": where,
-        "dtype": to_json(of.dtype),
-        "device": str(of.device),
-        "place": to_json(place),
-        "grad": of.requires_grad,
-    }
-
-
-def _tensor_again(told: Mapping[str, Any], memory: Sequence[Any], mode: Any) -> torch.Tensor:
-    size, stride, offset = of_json(told["place"])
-    tensor = torch.empty(0, dtype=of_json(told["dtype"]), device="meta")
-    tensor.set_(memory[told["memory"]], offset, size, stride)
-    fake = FakeTensor(mode, tensor, torch.device(told["device"]))
-    return fake.requires_grad_() if told["grad"] else fake
 
 
 def _constant(of: Any) -> tuple[Any, ...]:
