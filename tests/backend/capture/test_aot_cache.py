@@ -352,6 +352,22 @@ def test_a_folder_that_others_may_write_to_is_not_used(folder: Path) -> None:
     assert not list(folder.iterdir())
 
 
+def test_a_folder_that_cannot_be_made_is_not_used(folder: Path) -> None:
+    folder.parent.mkdir()
+    folder.touch()
+    result, counts = outcome(scaled(2))
+    assert not any(counts.values())
+    assert_bitwise(result, scaled(2)())
+
+
+def test_a_link_to_another_folder_is_not_used(folder: Path, tmp_path: Path) -> None:
+    folder.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    _, counts = outcome(scaled(2))
+    assert not any(counts.values())
+
+
 def test_a_pytorch_without_such_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aot_cache, "_is_there", lambda: False)
     _, counts = outcome(scaled(2))

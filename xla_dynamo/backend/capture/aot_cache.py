@@ -140,8 +140,7 @@ def _is_on() -> bool:
         return False
     if compiled_autograd.compiled_autograd_enabled:  # it traces graphs of backward again
         return False
-    folder = Path(autograd_cache.AOTAutogradCache._get_tmp_dir())
-    return autograd_cache.should_use_local_autograd_cache() and _is_private(folder)
+    return autograd_cache.should_use_local_autograd_cache() and _has_private_folder()
 
 
 @functools.cache
@@ -155,14 +154,17 @@ def _is_there() -> bool:
     return names and _SETTINGS.keys() <= functorch_config.get_config_copy().keys()
 
 
-def _is_private(folder: Path) -> bool:
+def _has_private_folder() -> bool:
     """Whether nobody else can have put there what is unpickled; a folder is made so."""
-    for each in (folder.parent, folder):
-        with contextlib.suppress(FileExistsError):
-            each.mkdir(mode=0o700, parents=True)
-        of = os.lstat(each)
-        if not stat.S_ISDIR(of.st_mode) or not is_own(of):
-            return False
+    try:
+        folder = Path(autograd_cache.AOTAutogradCache._get_tmp_dir())
+        for each in (folder.parent, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            of = os.lstat(each)
+            if not stat.S_ISDIR(of.st_mode) or not is_own(of):
+                return False
+    except OSError:  # it cannot be made, or is no folder
+        return False
     return True
 
 
