@@ -43,6 +43,8 @@ from xla_dynamo.bookkeeping import optional
 
 Lower = Callable[[GraphModule, str, Mapping[str, Any]], Any]
 
+# Private classes are subclassed here: no version is taken on trust.
+_SEEN = (("2", "13"),)
 _own: ContextVar[str | None] = ContextVar("our part of the key", default=None)
 # Makes the part of a key that is Inductor's: imports it, and reads all of PyTorch's sources.
 _DETAILS = getattr(autograd_cache, "AOTAutogradCacheDetails", None)
@@ -145,7 +147,9 @@ def _is_on() -> bool:
 
 @functools.cache
 def _is_there() -> bool:
-    """Whether this PyTorch's cache keeps what is not Inductor's, as 2.13's does."""
+    """Whether this is a PyTorch whose cache is known to keep what is not Inductor's."""
+    if tuple(torch.__version__.split(".")[:2]) not in _SEEN:
+        return False
     try:
         results = importlib.import_module("torch._functorch._aot_autograd.aot_autograd_result")
     except ImportError:
