@@ -57,11 +57,12 @@ def training_step(
     returns the same, detached, and has updated the optimizer's parameters and its state as
     `loss.backward()` and `optimizer.step()` would from gradients of zero. Gradients are not kept:
     `.grad` is neither read nor written. Learning rates may change at each call; another value of
-    another hyperparameter is another program.
+    another hyperparameter is another program. Where processes are replicas that train together
+    (xmp.spawn, torchrun), gradients are averaged over them, as by `xm.optimizer_step`, unless
+    `average_gradients` is False.
 
     max_grad_norm: scale gradients as `torch.nn.utils.clip_grad_norm_` does, before the step.
-    average_gradients: where processes are replicas that train together (xmp.spawn, torchrun), first
-        average the gradients over them, as `xm.optimizer_step` does, in the same program.
+    average_gradients: first average gradients over the replicas of the process's job.
     options, dynamic: as of torch.compile(backend="xla").
 
     Raises:
