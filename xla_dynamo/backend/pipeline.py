@@ -43,6 +43,7 @@ from .passes.lowering.contract_rows import contract_rows
 from .passes.lowering.order_collectives import order_collectives
 from .passes.lowering.results_of_matrices import return_matrices_as_rows
 from .passes.lowering.reverse_cumsum import join_reverse_cumsum
+from .passes.lowering.separate_all_reduces import separate_all_reduces
 from .passes.lowering.unflatten_matmul import unflatten_matmul
 from .passes.numerics.exact_division import keep_exact_division
 from .passes.numerics.inplace_hazards import materialize_inplace_sources
@@ -102,7 +103,8 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         unflatten_matmul,
         contract_rows,  # not on the CPU
         materialize_inplace_sources,  # the cure of a miscompile: always on
-        order_collectives,  # the programs of processes differ, their collectives must not
+        separate_all_reduces,
+        order_collectives,  # on the CPU: programs of processes differ, their collectives must not
     ),
 }
 

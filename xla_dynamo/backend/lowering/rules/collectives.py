@@ -36,19 +36,15 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 def all_reduce(
     inputs: Sequence[Array], kind: str, ranks: Sequence[int], group: int, after: Array | None = None
 ) -> tuple[Array, ...]:
-    reduced: list[Any] = [None] * len(inputs)
-    for dtype in dict.fromkeys(x.dtype for x in inputs):  # an op of StableHLO has one element type
-        chosen = [i for i, x in enumerate(inputs) if x.dtype == dtype]
-        reduction, of_dtype = _reduction(kind, dtype), [inputs[i] for i in chosen]
-        of_dtype[0] = _ordered(of_dtype[0], after, len(ranks))
-        if _is_bitwise(reduction, dtype):
-            results = [_all_reduce_bits(x, reduction, ranks, group) for x in of_dtype]
+    reduced = []
+    for x in inputs:  # the pass `separate_all_reduces` leaves one
+        reduction, x = _reduction(kind, x.dtype), _ordered(x, after, len(ranks))
+        if _is_bitwise(reduction, x.dtype):
+            reduced.append(_all_reduce_bits(x, reduction, ranks, group))
         else:
-            results = _all_reduce.bind(
-                *of_dtype, reduction=reduction, ranks=tuple(ranks), group=group
+            reduced.append(
+                _all_reduce.bind(x, reduction=reduction, ranks=tuple(ranks), group=group)
             )
-        for i, result in zip(chosen, results, strict=True):
-            reduced[i] = after = result
     return tuple(reduced)
 
 
@@ -105,11 +101,15 @@ def wrap_tensor(x: Array, *_: object) -> Array:
 
 
 def _ordered(x: Array, after: Array | None, replicas: int) -> Array:
-    """`x`, which needs `after` for all that XLA knows: no replica has a number so large."""
+    """`x`, which needs `after` for all that XLA knows: no replica has a number so large.
+
+    Only its first element is written, in place.
+    """
     if after is None or not x.size or not after.size:
         return x
     never = (_replica_id.bind(x) >= replicas) & (after.reshape(-1)[0] != 0)
-    return jnp.where(never, jnp.zeros_like(x), x)
+    first = lax.slice(x, [0] * x.ndim, [1] * x.ndim)
+    return lax.dynamic_update_slice(x, jnp.where(never, jnp.zeros_like(first), first), [0] * x.ndim)
 
 
 def _reduction(kind: str, dtype: np.dtype) -> str:
@@ -168,11 +168,10 @@ def _type(ctx: Any, x: Any) -> Any:
     return ir.RankedTensorType.get(ctx.avals_out[0].shape, x.type.element_type)
 
 
-def _emit_all_reduce(ctx: Any, *operands: Any, reduction: str, ranks: Any, group: int) -> Any:
-    types = [operand.type for operand in operands]
-    made = hlo.AllReduceOp(types, operands, _groups(ranks, group))
-    _fill(made.computation, types[0].element_type, reduction)
-    return list(made.results)
+def _emit_all_reduce(ctx: Any, x: Any, *, reduction: str, ranks: Any, group: int) -> Any:
+    made = hlo.AllReduceOp([x.type], [x], _groups(ranks, group))
+    _fill(made.computation, x.type.element_type, reduction)
+    return made.results
 
 
 def _emit_all_gather(ctx: Any, x: Any, *, dim: int, ranks: Any, group: int) -> Any:
@@ -224,10 +223,7 @@ def _exchanged(shape: Any, *, split: int, concat: int, group: int, **_: Any) -> 
     return _gathered(_scattered(shape, dim=split, group=group), dim=concat, group=group)
 
 
-_all_reduce = Primitive("xla_dynamo_all_reduce")
-_all_reduce.multiple_results = True
-_all_reduce.def_abstract_eval(lambda *inputs, **_: list(inputs))
-mlir.register_lowering(_all_reduce, _emit_all_reduce)
+_all_reduce = _primitive("all_reduce", lambda shape, **_: shape, _emit_all_reduce)
 _all_gather = _primitive("all_gather", _gathered, _emit_all_gather)
 _reduce_scatter = _primitive("reduce_scatter", _scattered, _emit_reduce_scatter)
 _all_to_all = _primitive("all_to_all", _exchanged, _emit_all_to_all)

@@ -1,8 +1,9 @@
-"""Have the collectives of a program run in the order in which the user called them.
+"""On CPUs, have the collectives of a program run in the order in which the user called them.
 
 XLA is free to reorder what does not depend on each other, and schedules a program as a whole. The
 programs of processes can differ outside of their collectives (rank 0 keeps its loss to print it),
-and these must come in the same order in all. So each depends on the one before it.
+and these must come in the same order in all. So each depends on the one before it. Elsewhere the
+programs of all processes are the same (see `runtime.job`), and XLA may order and combine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from xla_dynamo.backend.passes.contract import Context
 
 
 def order_collectives(graph: Graph, context: Context) -> bool:
-    """Name, in each collective of `graph`, a result of the one before it."""
+    """Name, in each collective of `graph`, a result of the one before it.
+
+    All-reduces are of one tensor each: see `separate_all_reduces`.
+    """
+    if context.target.platform != "cpu":
+        return False
     found = [node for node in fx.calls(graph) if node.target in COMMUNICATING]
     changed = False
     for earlier, later in itertools.pairwise(found):
@@ -43,15 +49,11 @@ def _depends(node: Node, on: Node) -> bool:
 
 
 def _result(node: Node) -> Node:
-    """A tensor that a collective gives; of several, one of the last dtype, which comes last."""
+    """The tensor that a collective gives."""
     value = node.meta["val"]
     if not isinstance(value, (list, tuple)):
         return node
-    dtypes = [each.dtype for each in value]
-    index = dtypes.index([*dict.fromkeys(dtypes)][-1])
-    for user in node.users:
-        if user.target is operator.getitem and user.args[1] == index:
-            return user
+    if node.users:
+        return next(iter(node.users))
     with node.graph.inserting_after(node):
-        args = node, index
-        return edit.insert(node.graph, operator.getitem, args, {}, like=node, value=value[index])
+        return edit.insert(node.graph, operator.getitem, (node, 0), {}, like=node, value=value[0])
