@@ -276,6 +276,7 @@ PUBLIC_ENOUGH = (
 PRIVATE = {
     "backend/capture/aot.py": "AOTAutograd and Dynamo: torch._dynamo, torch._functorch",
     "backend/capture/aot_cache.py": "AOTAutograd's cache: torch._functorch, torch._inductor",
+    "backend/capture/aot_key.py": "what a key of it names: torch._inductor.config, torch._ops",
     "backend/capture/aot_entry.py": "what that keeps: torch._inductor, torch._guards",
     "backend/capture/optimizer_step.py": "torch.optim's step, and torch.compiler's flag",
     "backend/capture/own_errors.py": "Dynamo: torch._dynamo.exc",

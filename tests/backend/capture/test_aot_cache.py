@@ -1,60 +1,26 @@
-"""AOTAutograd's cache: what a second process takes from it, and when it does not."""
+"""What a second process takes from AOTAutograd's cache, and what it makes of damage."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.utils import counters
-from torch._functorch import config as functorch_config
+from torch._functorch._aot_autograd import autograd_cache
 from torch.utils.checkpoint import checkpoint
 
 import xla_dynamo
 from xla_dynamo.backend.capture import aot_cache
 
-Program = Callable[[], Any]
+from .aot_programs import Program, assert_bitwise, outcome, scaled, switched
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of the test's own: the suite's environment turns it off."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
-    monkeypatch.setenv("TORCHINDUCTOR_AUTOGRAD_CACHE", "1")  # of child processes
-    with switched(True):
-        yield tmp_path / "torch" / "aotautograd"
-
-
-@contextlib.contextmanager
-def switched(on: bool) -> Iterator[None]:
-    """As TORCHINDUCTOR_AUTOGRAD_CACHE does, which PyTorch reads when it is imported."""
-    setting = functorch_config._config["enable_autograd_cache"]  # pyright: ignore
-    before, setting.env_value_force = setting.env_value_force, on
-    try:
-        yield
-    finally:
-        setting.env_value_force = before
-
-
-def outcome(program: Program) -> tuple[Any, dict[str, int]]:
-    """What a program gives in what is like a new process, and what the cache did."""
-    torch.compiler.reset()
-    counters.clear()
-    torch.manual_seed(3)
-    result = program()
-    names = ("hit", "miss", "saved", "bypass")
-    return result, {n: counters["aot_autograd"][f"autograd_cache_{n}"] for n in names}
-
-
-def assert_bitwise(actual: Any, expected: Any) -> None:
-    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+pytestmark = pytest.mark.usefixtures("aot_folder")
 
 
 def trained(make: Callable[[], nn.Module], *shape: int, **how: Any) -> Program:
@@ -193,104 +159,6 @@ def test_no_pass_and_no_trace_runs_after_a_hit() -> None:
     assert "lift_rng_keys" in xla_dynamo.passes()
 
 
-def scaled(by: float, **how: Any) -> Program:
-    x = torch.linspace(-1, 1, 8)
-    return lambda: torch.compile(lambda x: torch.sin(x * by), backend="xla", **how)(x)
-
-
-def of_argument(x: Tensor) -> Program:
-    return lambda: torch.compile(lambda x: (x + 1) * x, backend="xla")(x).sum()
-
-
-def cast_to(dtype: torch.dtype) -> Program:
-    def program() -> Tensor:
-        with torch.autocast("cpu", dtype):
-            return torch.compile(lambda x: x @ x, backend="xla")(torch.eye(4) / 3)
-
-    return program
-
-
-def flash(on: bool) -> Program:
-    def program() -> Tensor:
-        q = torch.randn(1, 2, 4, 8)
-        attention = torch.compile(nn.functional.scaled_dot_product_attention, backend="xla")
-        before = torch.backends.cuda.flash_sdp_enabled()
-        torch.backends.cuda.enable_flash_sdp(on)
-        try:
-            return attention(q, q, q)
-        finally:
-            torch.backends.cuda.enable_flash_sdp(before)
-
-    return program
-
-
-SIXTEEN = torch.linspace(0, 1, 16)
-DIFFERENT: dict[str, tuple[Program, Program]] = {
-    "a constant": (scaled(2), scaled(3)),
-    "an option": (scaled(2), scaled(2, options={"numerics": "xla"})),
-    "a gradient": (of_argument(torch.ones(4)), of_argument(torch.ones(4, requires_grad=True))),
-    "a dtype": (of_argument(torch.ones(4)), of_argument(torch.ones(4, dtype=torch.float64))),
-    "a size": (of_argument(torch.ones(4)), of_argument(torch.ones(5))),
-    "strides": (of_argument(torch.ones(3, 4)), of_argument(torch.ones(4, 3).t())),
-    "memory": (of_argument(SIXTEEN[:8]), of_argument(SIXTEEN[4:12])),
-    "autocast": (cast_to(torch.bfloat16), cast_to(torch.float16)),
-    "a switch of PyTorch's": (flash(True), flash(False)),
-}
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_what_differs_is_not_hit(name: str) -> None:
-    first, second = DIFFERENT[name]
-    outcome(first)
-    result, counts = outcome(second)
-    assert counts == {"hit": 0, "miss": 1, "saved": 1, "bypass": 0}
-    with switched(False):
-        expected, _ = outcome(second)
-    assert_bitwise(result, expected)
-
-
-class Squares(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        return grad * 7
-
-
-@torch.library.custom_op("xla_dynamo_test::thrice", mutates_args=())
-def thrice(x: Tensor) -> Tensor:
-    return x * 3
-
-
-thrice.register_fake(lambda x: torch.empty_like(x))
-
-
-def compiled_call(function: Callable[..., Any], *arguments: Any, **how: Any) -> Program:
-    return lambda: torch.compile(function, backend="xla", **how)(*arguments)
-
-
-DECLINED: dict[str, Program] = {
-    "sizes that are symbols": compiled_call(torch.sin, torch.ones(4), dynamic=True),
-    "arguments that share memory": compiled_call(torch.add, SIXTEEN[:8], SIXTEEN[8:]),
-    "a function of autograd's": compiled_call(Squares.apply, torch.ones(4, requires_grad=True)),
-    "control flow": compiled_call(
-        lambda x: torch.cond(x.sum() > 3, torch.sin, torch.cos, (x,)), torch.ones(4)
-    ),
-    "no disk cache": compiled_call(torch.sin, torch.ones(4), options={"disk_cache": False}),
-}
-
-
-@pytest.mark.parametrize("name", DECLINED)
-@pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
-def test_what_no_key_tells_apart_is_not_kept(name: str, folder: Path) -> None:
-    results = [outcome(DECLINED[name]) for _ in range(2)]
-    assert not any(any(counts.values()) for _, counts in results)
-    assert_bitwise(results[0][0], results[1][0])
-    assert not folder.exists() or not list(folder.iterdir())
-
-
 def test_an_op_that_is_refused_is_the_same_error_after_a_hit() -> None:
     def program() -> str:
         factor = torch.compile(
@@ -308,24 +176,16 @@ def test_an_op_that_is_refused_is_the_same_error_after_a_hit() -> None:
     assert warm == cold
 
 
-@pytest.mark.filterwarnings("ignore::xla_dynamo.FallbackWarning")
-def test_an_op_of_the_users_is_not_kept(folder: Path) -> None:
-    _, counts = outcome(compiled_call(lambda x: thrice(x) + 1, torch.ones(4)))
-    assert not any(counts.values())
-    assert not folder.exists() or not list(folder.iterdir())
+def test_other_captures_have_the_keys_that_they_always_had() -> None:
+    """Our part is in PyTorch's keys only while we capture."""
+    details = autograd_cache.AOTAutogradCacheDetails._init_fx_graph_hash_details  # pyright: ignore
+    outcome(PROGRAMS["mlp"])
+    assert autograd_cache.AOTAutogradCacheDetails._init_fx_graph_hash_details is details  # pyright: ignore
 
 
-def test_stages_are_shown_of_all_passes() -> None:
-    outcome(scaled(2))
-    with xla_dynamo.capture() as captured:
-        _, counts = outcome(scaled(2))
-    assert not any(counts.values())
-    assert captured
-
-
-def test_a_damaged_entry_is_a_miss(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_entry_is_a_miss(aot_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     expected, _ = outcome(scaled(2))
-    (entry,) = [path for path in folder.rglob("*") if path.is_file()]
+    (entry,) = [path for path in aot_folder.rglob("*") if path.is_file()]
     whole = entry.read_bytes()
     entry.write_bytes(whole[: len(whole) // 2])
     result, counts = outcome(scaled(2))
@@ -333,9 +193,9 @@ def test_a_damaged_entry_is_a_miss(folder: Path, caplog: pytest.LogCaptureFixtur
     assert_bitwise(result, expected)
 
 
-def test_a_graph_that_is_damaged_is_a_miss(folder: Path) -> None:
+def test_a_graph_that_is_damaged_is_a_miss(aot_folder: Path) -> None:
     expected, _ = outcome(scaled(2))
-    (entry,) = [path for path in folder.rglob("*") if path.is_file()]
+    (entry,) = [path for path in aot_folder.rglob("*") if path.is_file()]
     whole = entry.read_bytes()
     at = whole.index(b"_data") + 40  # within the compressed graph
     entry.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
@@ -344,26 +204,26 @@ def test_a_graph_that_is_damaged_is_a_miss(folder: Path) -> None:
     assert_bitwise(result, expected)
 
 
-def test_a_folder_that_others_may_write_to_is_not_used(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
+def test_a_folder_that_others_may_write_to_is_not_used(aot_folder: Path) -> None:
+    aot_folder.mkdir(parents=True)
+    aot_folder.chmod(0o777)
     _, counts = outcome(scaled(2))
     assert not any(counts.values())
-    assert not list(folder.iterdir())
+    assert not list(aot_folder.iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_not_used(folder: Path) -> None:
-    folder.parent.mkdir()
-    folder.touch()
+def test_a_folder_that_cannot_be_made_is_not_used(aot_folder: Path) -> None:
+    aot_folder.parent.mkdir()
+    aot_folder.touch()
     result, counts = outcome(scaled(2))
     assert not any(counts.values())
     assert_bitwise(result, scaled(2)())
 
 
-def test_a_link_to_another_folder_is_not_used(folder: Path, tmp_path: Path) -> None:
-    folder.parent.mkdir()
+def test_a_link_to_another_folder_is_not_used(aot_folder: Path, tmp_path: Path) -> None:
+    aot_folder.parent.mkdir()
     (tmp_path / "elsewhere").mkdir()
-    folder.symlink_to(tmp_path / "elsewhere")
+    aot_folder.symlink_to(tmp_path / "elsewhere")
     _, counts = outcome(scaled(2))
     assert not any(counts.values())
 

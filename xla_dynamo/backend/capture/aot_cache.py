@@ -1,18 +1,10 @@
 """PyTorch's cache of AOTAutograd: a second process neither traces nor differentiates a capture.
 
-PyTorch's key: Dynamo's graph as code, the arguments' types, autocast, grad mode, saved-tensor
-hooks, AOTAutograd's configuration. Ours, in place of its part for Inductor: what executable/known
-names, which joint passes, decompositions and lowering read; PyTorch's version and switches that
-traces read; of arguments, what PyTorch's key leaves out.
+A key of PyTorch's has a part that is Inductor's, in whose place ours stands: see aot_key. Entries
+are pickled, so the folder has to be this user's alone.
 
-No key tells these apart, and nothing is kept: sizes that are symbols; tensors that Dynamo's graph
-holds; arguments that share memory, for which AOTAutograd adds guards; tensor subclasses; ops of the
-user's own and functions of other packages; higher-order ops but checkpoints. Not told apart: what a
-program does to other packages, such as decompositions and kernels that it registers for PyTorch's
-ops.
-
-Private API met here, seen on torch 2.13: AOTAutogradCache, its configuration,
-SerializableAOTDispatchCompiler, compiled autograd's state, torch._dynamo.config.
+Private API met here, seen on torch 2.13: AOTAutogradCache, the details of its key, its
+configuration, compiled autograd's state, torch._dynamo.config.
 """
 
 from __future__ import annotations
@@ -22,6 +14,7 @@ import functools
 import importlib
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -33,13 +26,12 @@ from torch._dynamo import config as dynamo_config
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd import autograd_cache
 from torch._guards import TracingContext
-from torch._inductor import config as inductor_config
-from torch.fx import GraphModule, Node
-from torch.fx.node import map_aggregate
+from torch.fx import GraphModule
 
-from xla_dynamo.backend.graph.text import is_of_every_process
 from xla_dynamo.backend.runtime.cache import is_own
 from xla_dynamo.bookkeeping import optional
+
+from . import aot_key
 
 Lower = Callable[[GraphModule, str, Mapping[str, Any]], Any]
 
@@ -54,29 +46,6 @@ _SETTINGS = {
     "enable_remote_autograd_cache": False,
     "force_non_lazy_backward_lowering": True,  # an entry is complete when forward is compiled
 }
-# What traces read, and PyTorch's key leaves out.
-_SWITCHES: tuple[Callable[[], Any], ...] = (
-    torch.backends.cuda.flash_sdp_enabled,
-    torch.backends.cuda.mem_efficient_sdp_enabled,
-    torch.backends.cuda.math_sdp_enabled,
-    torch.backends.cuda.cudnn_sdp_enabled,
-    lambda: (torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled),
-    torch.get_float32_matmul_precision,
-    torch.get_default_device,
-    torch.get_default_dtype,
-    lambda: (torch.__version__, torch.version.git_version),
-    torch.is_deterministic_algorithms_warn_only_enabled,
-    torch.is_inference_mode_enabled,
-)
-# Roots of modules whose functions have the meaning that PyTorch's version gives them.
-_ROOTS = frozenset({"torch", "_operator", "math", "builtins"})
-_CHECKPOINT = "tag_activation_checkpoint"
-# Arguments whose text in the graph's code says all; and what decides for the partitioner.
-_PLAIN = (
-    *(int, float, complex, str, type(None), type(...), Node),
-    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
-)
-_MARKS = ("custom", "recompute", "is_wrapped")
 
 
 @contextlib.contextmanager
@@ -89,50 +58,59 @@ def used(
     a graph, its kind and what is told of it what runs. Yields how to lower, and what makes of a
     compiler one whose results are kept.
     """
-    tag = None if key is None else _tag(module, arguments, key)
+    tag = aot_key.of(module, arguments, key) if key is not None and _is_on() else None
     if tag is None:
         yield lower, lambda compiler: compiler
         return
     from .aot_entry import Entry, Surroundings, serializable, surroundings
 
-    _take_part()
-    lines = [node.stack_trace for node in _nodes(module)]
+    lines = [node.stack_trace for node in aot_key.nodes(module)]
     around, own = surroundings.set(Surroundings(lower, lines)), _own.set(tag)
     try:
-        with functorch_config.patch(_SETTINGS):
+        with _own_details, functorch_config.patch(_SETTINGS):
             yield Entry, serializable
     finally:
         surroundings.reset(around)
         _own.reset(own)
 
 
-@functools.cache
-def _take_part() -> None:
-    """Put our part into the keys of our captures, where those of others have Inductor's."""
-    usual = getattr(_DETAILS, _OF_INDUCTOR)
+class _OwnDetails:
+    """Within, our part is in the keys of our captures; those of others have Inductor's, as ever."""
 
-    def details(self: Any, graph: GraphModule, inputs: Sequence[Any], config: Any) -> None:
-        own = _own.get()
-        if own is None:
-            usual(self, graph, inputs, config)
-        else:
-            self.gm, self.example_inputs, self.own = graph, list(inputs), own
+    def __init__(self) -> None:
+        self._lock, self._within = threading.Lock(), 0
+        self._usual: Any = None
 
-    setattr(_DETAILS, _OF_INDUCTOR, details)
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._within:
+                self._usual = getattr(_DETAILS, _OF_INDUCTOR)
+                setattr(_DETAILS, _OF_INDUCTOR, self._details())
+            self._within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if not self._within:
+                setattr(_DETAILS, _OF_INDUCTOR, self._usual)
+
+    def _details(self) -> Callable[..., None]:
+        usual = self._usual
+
+        def details(of: Any, graph: GraphModule, inputs: Sequence[Any], config: Any) -> None:
+            own = _own.get()
+            if own is None:
+                usual(of, graph, inputs, config)
+            else:
+                of.gm, of.example_inputs, of.own = graph, list(inputs), own
+
+        return details
 
 
-@optional(None)
-def _tag(module: GraphModule, arguments: Sequence[Any], key: str) -> str | None:
-    """Our part of the key; None where the cache is not used."""
-    if not (_is_on() and all(map(_is_known, _nodes(module))) and _are_plain(arguments)):
-        return None
-    kinds = [(type(a).__name__, a.is_leaf, a._is_view()) for a in arguments]
-    places = [(a.storage_offset(), a.untyped_storage().nbytes()) for a in arguments]
-    settings = inductor_config.save_config_portable(ignore_private_configs=False)
-    own = (key, [switch() for switch in _SWITCHES], kinds, places)
-    return repr((*own, torch.compiler.config.cache_key_tag, sorted(settings.items())))
+_own_details = _OwnDetails()
 
 
+@optional(False)
 def _is_on() -> bool:
     """Whether there is such a cache, this capture may use it, and its folder can be trusted."""
     context = TracingContext.try_get()
@@ -170,44 +148,3 @@ def _has_private_folder() -> bool:
     except OSError:  # it cannot be made, or is no folder
         return False
     return True
-
-
-def _nodes(module: GraphModule) -> Iterator[Node]:
-    """Those of the graph and of the bodies in it."""
-    for each in module.modules():
-        if isinstance(each, GraphModule):
-            yield from each.graph.nodes
-
-
-def _is_known(node: Node) -> bool:
-    """Whether PyTorch's key says all of a node of Dynamo's graph."""
-    target = node.target
-    if node.op == "get_attr":
-        held = getattr(node.graph.owning_module, str(target), None)
-        return isinstance(held, GraphModule)
-    if any(map(node.meta.get, _MARKS)) or not _all_plain((node.args, node.kwargs)):
-        return False
-    if node.op != "call_function":
-        return node.op != "call_module"
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return target.name() == _CHECKPOINT
-    if isinstance(target, torch._ops.OpOverloadPacket):
-        target = getattr(target, target.overloads()[0])
-    if isinstance(target, torch._ops.OpOverload):
-        return is_of_every_process(target)
-    root = (getattr(target, "__module__", None) or "torch").partition(".")[0]
-    return root in _ROOTS
-
-
-def _all_plain(arguments: Any) -> bool:
-    found: list[bool] = []
-    map_aggregate(arguments, lambda each: found.append(isinstance(each, _PLAIN)))
-    return all(found)
-
-
-def _are_plain(arguments: Sequence[Any]) -> bool:
-    """Whether arguments are ordinary tensors, none of which has memory of another one."""
-    plain = (torch.Tensor, torch.nn.Parameter)
-    if not all(type(a) in plain and a.layout == torch.strided for a in arguments):
-        return False
-    return len({a.untyped_storage()._cdata for a in arguments}) == len(arguments)

@@ -53,13 +53,13 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             graph.erase_node(node)
     if all(output.array is None for output in planned):
         return host_launch.Launched(HostLaunch(planned=tuple(planned)), None, device)
-    aliases: dict[int, int] = {}
-    make: Any = functools.partial(compile_executable, graph, request, device)
     collectives = joint.collectives_of(graph)
+    aliases: dict[int, int] = {}
+    if home is not None or isinstance(device, Partitions):
+        aliases = updates.aliases(graph, planned, request.updates, used)
     if isinstance(device, Partitions):
         alone = without_host_kernels(request)
-        aliases = updates.aliases(graph, planned, request.updates, used)
-        make = functools.partial(
+        make: Any = functools.partial(
             partitioned.ByShardings,
             graph,
             device,
@@ -70,12 +70,9 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         of = job.of_collectives()
         device = of.client.local_devices()[0]
         text = text_of(graph) if of.alike else ""
-        if home is not None:
-            aliases = updates.aliases(graph, planned, request.updates, used)
         every = functools.partial(compile_executable, graph, request, aliases=aliases)
         make = functools.partial(joint.JointProgram, of, collectives, every, text)
-    elif home is not None:
-        aliases = updates.aliases(graph, planned, request.updates, used)
+    else:
         make = functools.partial(compile_executable, graph, request, device, aliases)
     if home is not None:
         there, launch = home, resident.RESIDENCIES[home.type].launch

@@ -54,7 +54,7 @@ def dumps(module: GraphModule, lines: Sequence[str | None]) -> str:
     ]
     held = module.graph.find_nodes(op="get_attr")
     constants = {str(n.target): _constant(getattr(module, str(n.target), None)) for n in held}
-    head = {"memory": tensors.sizes, "kinds": [*tensors.kinds.values()], "constants": constants}
+    head = {"memory": tensors.sizes, "kinds": tensors.kinds, "constants": constants}
     return "\n".join(map(json.dumps, [head, *nodes]))
 
 
@@ -89,9 +89,9 @@ class _Tensors:
 
     def __init__(self) -> None:
         self.sizes: list[Any] = []
-        self.kinds: dict[str, Any] = {}
+        self.kinds: list[Any] = []
         self._memory: dict[int, int] = {}
-        self._number: dict[str, int] = {}
+        self._kinds: dict[str, int] = {}
 
     def numbers(self, of: torch.Tensor) -> list[int]:
         """The numbers of its memory and its kind."""
@@ -99,14 +99,15 @@ class _Tensors:
         if not usual or of.is_neg() or of.is_conj():
             raise NotPlain(f"a tensor of an unusual kind: {type(of).__name__}")
         storage = of.untyped_storage()
-        where = self._memory.setdefault(storage._cdata, len(self.sizes))
-        if where == len(self.sizes):
+        memory = self._memory.setdefault(storage._cdata, len(self.sizes))
+        if memory == len(self.sizes):
             self.sizes.append(to_json(storage.nbytes()))
         place = tuple(of.shape), of.stride(), of.storage_offset()
-        kind = to_json((of.dtype, of.device, of.requires_grad, *place))
-        text = repr(kind)
-        self.kinds[text] = kind
-        return [where, self._number.setdefault(text, len(self._number))]
+        told = to_json((of.dtype, of.device, of.requires_grad, *place))
+        kind = self._kinds.setdefault(repr(told), len(self.kinds))
+        if kind == len(self.kinds):
+            self.kinds.append(told)
+        return [memory, kind]
 
 
 def _maker(told: Mapping[str, Any], mode: FakeTensorMode) -> Callable[[int, int], torch.Tensor]:
