@@ -57,8 +57,7 @@ def _compiled(
     from . import pipeline
     from .capture import aot
     from .decompositions.table import traced_decompositions
-    from .executable import known
-    from .executable.by_shape import make_program
+    from .executable import known, made_for
     from .passes.contract import Context, Stage, WayIn, target_of
     from .runtime import pjrt
     from .runtime.platforms import default_platform
@@ -75,7 +74,7 @@ def _compiled(
     return aot.compile(
         gm,
         example_inputs,
-        compiler=lambda graph, info: make_program(graph, info, chosen),
+        compiler=made_for.current(chosen),
         decompositions=traced_decompositions(),
         joint_pass=edit_joint,
         cache_key=known.key_of(["autograd"], chosen, device),

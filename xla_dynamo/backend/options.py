@@ -89,6 +89,9 @@ class Options:
     max_executables: int = 64
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "compiler_options": dict(self.compiler_options)}
+
     def xla_overrides(self, platform: str) -> dict[str, Any]:
         """The options for XLA's compiler on `platform`."""
         overrides = dict(self.compiler_options)

@@ -66,6 +66,28 @@ class GraphInfo:
 Compiler = Callable[[GraphModule, GraphInfo], Callable[[list[Any]], Sequence[Any]]]
 
 
+@dataclass(frozen=True)
+class Lowering:
+    """What makes of each graph of a capture what runs; it can be pickled.
+
+    name: Dynamo's compile id. sources: what the user calls the arguments. Others: see GraphInfo.
+    """
+
+    compiler: Compiler
+    name: str
+    reason: str
+    sources: tuple[str, ...]
+    capture: Agreement = field(default_factory=Agreement)
+
+    def __call__(self, graph: GraphModule, kind: str, told: Mapping[str, Any]) -> Any:
+        placeholders = tuple(node.name for node in fx.placeholders(graph.graph))
+        named = kind != "backward" and len(self.sources) == len(placeholders)
+        names, name = self.sources if named else placeholders, f"{self.name} {kind}"
+        return self.compiler(
+            graph, GraphInfo(name, self.reason, names, capture=self.capture, **told)
+        )
+
+
 def capture_name() -> str:
     """What Dynamo calls the capture that is being compiled: "0/0"."""
     return str(CompileContext.current_compile_id() or "?")
@@ -104,8 +126,8 @@ def compile(
     frame = getattr(compile_id, "frame_id", None) or 0
     capture = getattr(compile_id, "frame_compile_id", None) or 0
     reason = recapture_reason.reason(frame, capture, sources, example_inputs)
+    lower = Lowering(compiler, str(compile_id or "?"), reason, sources)
     static_names: set[str] = set()
-    shared = Agreement()
 
     def known(kind: str, graph: GraphModule) -> dict[str, Any]:
         placeholders = [node.name for node in fx.placeholders(graph.graph)]
@@ -124,13 +146,6 @@ def compile(
             "updates": _updates(metadata, len(placeholders)) if kind != "backward" else (),
             "is_inference": kind == "inference",
         }
-
-    def lower(graph: GraphModule, kind: str, told: Mapping[str, Any]) -> Any:
-        placeholders = tuple(node.name for node in fx.placeholders(graph.graph))
-        named = sources if kind != "backward" and len(sources) == len(placeholders) else ()
-        name = f"{compile_id or '?'} {kind}"
-        names = named or placeholders
-        return compiler(graph, GraphInfo(name, reason, names, capture=shared, **told))
 
     def stage(kind: str) -> Callable[..., Any]:
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:

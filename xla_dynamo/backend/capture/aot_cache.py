@@ -1,7 +1,8 @@
 """PyTorch's cache of AOTAutograd: a second process neither traces nor differentiates a capture.
 
 A key of PyTorch's has a part that is Inductor's, in whose place ours stands: see aot_key. Entries
-are pickled, so the folder has to be this user's alone.
+are pickled, so the folder has to be this user's alone. What the user saves, by `aot_compile` and
+`save_compiled_function`, goes the same way: it is an entry that needs no capture.
 
 Private API met here, seen on torch 2.13: AOTAutogradCache, the details of its key, its
 configuration, compiled autograd's state, torch._dynamo.config.
@@ -15,6 +16,7 @@ import importlib
 import os
 import stat
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -30,6 +32,7 @@ from torch.fx import GraphModule
 
 from xla_dynamo.backend.runtime.cache import is_own
 from xla_dynamo.bookkeeping import optional
+from xla_dynamo.errors import CompileError
 
 from . import aot_key
 
@@ -47,6 +50,14 @@ _SETTINGS = {
     "force_non_lazy_backward_lowering": True,  # an entry is complete when forward is compiled
 }
 
+_NOT_SAVED = (
+    "This function cannot be saved. Not kept for another process are sizes that vary (pass "
+    "dynamic=False), tensors that the graph holds, arguments that share memory, tensor subclasses, "
+    "ops of your own, control flow, and captures under DDP or compiled autograd; nor anything on a "
+    "PyTorch other than 2.13, or with TORCHINDUCTOR_AUTOGRAD_CACHE=0. Else compile it in each "
+    "process, by torch.compile without aot_compile."
+)
+
 
 @contextlib.contextmanager
 def used(
@@ -57,15 +68,24 @@ def used(
     key: of all that decides what becomes of a graph; None if nothing is to be kept. lower: makes of
     a graph, its kind and what is told of it what runs. Yields how to lower, and what makes of a
     compiler one whose results are kept.
+
+    Raises:
+        CompileError: the user saves what cannot be kept.
     """
-    tag = aot_key.of(module, arguments, key) if key is not None and _is_on() else None
+    is_saved = functorch_config.bypass_autograd_cache_key
+    if is_saved:  # nothing is looked up: what others made does not bring what lowers it
+        key = uuid.uuid4().hex
+    on = key is not None and _is_on() and (is_saved or _is_trusted())
+    tag = aot_key.of(module, arguments, key) if key is not None and on else None
+    if tag is None and is_saved:
+        raise CompileError(_NOT_SAVED)
     if tag is None:
         yield lower, lambda compiler: compiler
         return
     from .aot_entry import Entry, Surroundings, serializable, surroundings
 
-    lines = [node.stack_trace for node in aot_key.nodes(module)]
-    around, own = surroundings.set(Surroundings(lower, lines)), _own.set(tag)
+    lines = [] if is_saved else [node.stack_trace for node in aot_key.nodes(module)]
+    around, own = surroundings.set(Surroundings(lower, lines, is_saved)), _own.set(tag)
     try:
         with _own_details, functorch_config.patch(_SETTINGS):
             yield Entry, serializable
@@ -112,15 +132,19 @@ _own_details = _OwnDetails()
 
 @optional(False)
 def _is_on() -> bool:
-    """Whether there is such a cache, this capture may use it, and its folder can be trusted."""
+    """Whether there is such a cache, and it is for all of this capture."""
     context = TracingContext.try_get()
     if not _is_there() or context is None or context.ddp_optimizer_ctx is not None:
         return False
-    if dynamo_config.caching_precompile or dynamo_config.compiled_autograd:
-        return False
-    if compiled_autograd.compiled_autograd_enabled:  # it traces graphs of backward again
-        return False
-    return autograd_cache.should_use_local_autograd_cache() and _has_private_folder()
+    if dynamo_config.compiled_autograd or compiled_autograd.compiled_autograd_enabled:
+        return False  # it traces graphs of backward again
+    return autograd_cache.should_use_local_autograd_cache()
+
+
+@optional(False)
+def _is_trusted() -> bool:
+    """Whether what is found there is this user's, and as exact as our keys."""
+    return not dynamo_config.caching_precompile and _has_private_folder()  # that leaves guards out
 
 
 @functools.cache

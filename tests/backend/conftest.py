@@ -1,4 +1,4 @@
-"""What tests of captures share."""
+"""What tests of the backend share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .aot_programs import switched
+from .capture.aot_programs import switched
 
 
 @pytest.fixture
