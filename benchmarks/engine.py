@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -45,6 +46,29 @@ def _training(backend: str | None) -> Callable[[Problem], Step]:
         return step
 
     return make
+
+
+def _saved(problem: Problem) -> Step:
+    """The function that another process has saved; the first one compiles and saves it."""
+    model, batch = problem.build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    file = Path(os.environ["XLA_DYNAMO_CACHE_DIR"], "saved.pt2")
+    if file.exists():
+        with file.open("rb") as data:
+            forward = torch.compiler.load_compiled_function(data)
+    else:
+        compiled = torch.compile(model, backend="xla", fullgraph=True)
+        forward = compiled.forward.aot_compile((batch, {}))
+        forward.save_compiled_function(str(file))
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = forward(model, *batch)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
 
 
 def _inference(backend: str | None) -> Callable[[Problem], Step]:
@@ -141,6 +165,7 @@ ENGINES: dict[str, dict[str, Callable[[Problem], Step]]] = {
     # A first training step, what a second process finds on disk included: see start.py.
     "start": {
         "xla": _training("xla"),
+        "xla saved": _saved,
         "xla lazy": _lazy,
         "aot_eager": _training("aot_eager"),
     },

@@ -18,7 +18,12 @@ from .cpu import SCRIPT
 
 PROBLEMS = ("mnist", "resnet18", "gpt")
 # Engines -> their names in the table.
-WAYS = {"xla": "`torch.compile`", "xla lazy": "`xla:0`", "aot_eager": "PyTorch's part of the first"}
+WAYS = {
+    "xla": "`torch.compile`",
+    "xla saved": "saved by `aot_compile`",
+    "xla lazy": "`xla:0`",
+    "aot_eager": "PyTorch's part of the first",
+}
 _PROCESS = """
 import os
 {code}
