@@ -1,15 +1,15 @@
 """Training steps and all-reduces over several devices, here and by JAX's shard_map.
 
-    python -m benchmarks.replicas                 # five minutes, on a quiet machine
+    python -m benchmarks.replicas                 # eight minutes, on a quiet machine
     python -m benchmarks.replicas --counts 2,4 --engines processes    # fewer
 
 Each row is a process (or several) of its own: an MLP (512 to 1,024 to 512, float32, 64 rows a
 replica, SGD with momentum), and an all-reduce of 16 MiB, as time, and as a replica's bytes by time.
 All on this machine's CPU, whose cores all replicas share: what is compared is what an engine adds.
-Times are the least of rounds of six steps. An engine is measured between two runs of JAX with as
-many devices in as many processes, of which the faster one counts; CPU time is that of all processes
-together, which a busy machine changes less. "spmd" is one program over all
-devices, which splits the batch, and all-reduces shards; "both" are processes of two threads each.
+Times are the least of rounds of six steps. Engines and JAX with as many devices in as many
+processes take turns, two runs each, of which the faster one counts; CPU time is that of all
+processes together, which a busy machine changes less. "spmd" is one program over all devices, which
+splits the batch, and all-reduces shards; "both" are processes of two threads each.
 "step" means that xla_dynamo.training_step makes the program: nothing is recorded at each step.
 """
 
@@ -187,6 +187,13 @@ def run(engine: str, count: int) -> Times:
     return together([json.loads(text.splitlines()[-1]) for text in told])
 
 
+def faster(one: Times, other: Times) -> Times:
+    """The smaller ones of the times of two runs."""
+    return {
+        what: (min(one[what][0], other[what][0]), min(one[what][1], other[what][1])) for what in one
+    }
+
+
 def row(count: int, engine: str, found: Times, base: Times | None) -> str:
     """A line of the table; of JAX itself without `base`."""
     cells = [str(count), engine]
@@ -205,18 +212,15 @@ def rows(counts: Sequence[int], engines: Sequence[str]) -> Iterator[str]:
     yield f"| replicas | engine | {columns} | {columns.replace('step', 'all-reduce')} | GB/s |"
     yield f"|--:|---|{'--:|' * 9}"
     for count in counts:
-        for base, ours in itertools.groupby(engines, lambda engine: BESIDE[engine]):
+        for base, group in itertools.groupby(engines, lambda engine: BESIDE[engine]):
+            ours = list(group)
             if count < 2 * EACH.get(base, 1) and base != "jax":
                 continue
-            before, found = run(base, count), [(engine, run(engine, count)) for engine in ours]
-            after = run(base, count)
-            least_of: Times = {
-                what: (min(before[what][0], after[what][0]), min(before[what][1], after[what][1]))
-                for what in before
-            }
-            yield row(count, base, least_of, None)
-            for engine, each in found:
-                yield row(count, engine, each, least_of)
+            first, second = ([run(engine, count) for engine in (base, *ours)] for _ in range(2))
+            best = [faster(*pair) for pair in zip(first, second, strict=True)]
+            yield row(count, base, best[0], None)
+            for engine, each in zip(ours, best[1:], strict=True):
+                yield row(count, engine, each, best[0])
 
 
 def measure(engine: str, count: int, *place: str) -> None:
