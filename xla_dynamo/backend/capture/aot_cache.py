@@ -72,7 +72,7 @@ def used(
     Raises:
         CompileError: the user saves what cannot be kept.
     """
-    is_saved = functorch_config.bypass_autograd_cache_key
+    is_saved = getattr(functorch_config, "bypass_autograd_cache_key", False)
     if is_saved:  # nothing is looked up: what others made does not bring what lowers it
         key = uuid.uuid4().hex
     on = key is not None and _is_on() and (is_saved or _is_trusted())
