@@ -21,7 +21,7 @@ from tests import codegen
 _CACHE = tempfile.mkdtemp(prefix="xla_dynamo_tests_")
 os.environ["XLA_DYNAMO_CACHE_DIR"] = _CACHE
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_CACHE, "torch")
-# Every test traces what it compiles; test_aot_cache turns it on.
+# Every test traces what it compiles; the fixture `aot_folder` turns it on.
 os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")
 os.environ.setdefault("XLA_DYNAMO_STRICT", "1")  # a bug in a rule is an error, not a fallback
 os.environ.setdefault("XLA_DYNAMO_COMPILE_NOTICE", "0")  # on a busy machine some are long

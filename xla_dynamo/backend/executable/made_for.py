@@ -7,6 +7,7 @@ programs: they are lowered where they are loaded, by the options they were saved
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch.fx import GraphModule
 
@@ -29,18 +30,26 @@ class MadeFor:
     version: str
 
     def __call__(self, graph: GraphModule, info: GraphInfo) -> Run:
-        """See `make_program`.
-
-        Raises:
-            CompileError: this process has another platform, or another version of xla_dynamo.
-        """
-        here = current(self.options)
-        if here != self:
-            raise CompileError(
-                f"this function was saved for {self.platform} by xla_dynamo {self.version}, and "
-                f"here is {here.platform} with {here.version}. Compile it again, and save it here."
-            )
+        """See `make_program`."""
         return make_program(graph, info, self.options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return loaded, (self.options, self.platform, self.version)
+
+
+def loaded(options: Options, platform: str, version: str) -> MadeFor:
+    """What was pickled.
+
+    Raises:
+        CompileError: this process has another platform, or another version of xla_dynamo.
+    """
+    here = current(options)
+    if (platform, version) != (here.platform, here.version):
+        raise CompileError(
+            f"this function was saved for {platform} by xla_dynamo {version}, and here is "
+            f"{here.platform} with {here.version}. Compile it again, and save it here."
+        )
+    return here
 
 
 def current(options: Options) -> MadeFor:
