@@ -365,6 +365,7 @@ UNBOUNDED = {
     "compat.torch_xla.debug.model_comparator._numbers": "one for each name of the user's a step",
     "compat.torch_xla.debug.profiler._ports": "one for each server that the user starts",
     "compat.torch_xla.distributed.xla_multiprocessing._say_fewer": "the user's nprocs",
+    "compat.torch_xla.distributed.xla_multiprocessing._running": "those that run, and the last",
     "compat.torch_xla.runtime._cache_paths": "one",
     "compat.values.environment._at_first_use": "filled at install",
     "compat.values.environment._read": "one for each variable",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.programs import run_in_threads
 from xla_dynamo.backend import jax_adapter
-from xla_dynamo.backend.runtime import job
+from xla_dynamo.backend.runtime import coordinator, job
 from xla_dynamo.errors import ReplicaError
 
 PATIENCE = 2
@@ -20,12 +20,13 @@ PATIENCE = 2
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[job.Job]]:
     monkeypatch.setenv("XLA_FLAGS", "")
-    service = job.Service(2, 10)
+    service = coordinator.Apart(2, 10)
     made = run_in_threads([lambda r=r: job.Job(service.address, r, 2, PATIENCE) for r in range(2)])
     assert all(isinstance(each, job.Job) for each in made), made
     yield made
     for each in made:
         each.leave()
+    service.end()
 
 
 def both(jobs: list[job.Job], call: Callable[[job.Job], Any]) -> list[Any]:

@@ -2,7 +2,8 @@
 
 Replicas are told by number, from 0. Groups of equal size are one list of replicas and the size:
 `ranks=[0, 2, 1, 3], group=2` are the groups (0, 2) and (1, 3). Each replica takes part in its own.
-What `after` gives, a result of another collective, has run before: passes/lowering sets it.
+What `after` gives, a result of another collective, has run before; where it is what the collective
+takes itself, XLA has to take that for no constant. passes/lowering/order_collectives.py sets it.
 """
 
 from __future__ import annotations

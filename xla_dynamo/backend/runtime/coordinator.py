@@ -1,10 +1,11 @@
 # pyright: reportAttributeAccessIssue=false
-"""JAX's coordination service, in this process or in one of its own.
+"""JAX's coordination service, in a process of its own.
 
-    python coordinator.py COUNT SECONDS HOST GRACE    prints the address; ends with stdin
+    python coordinator.py COUNT SECONDS HOST PORT GRACE    prints the address; ends with stdin
 
-In a process of its own it outlives each replica, so that the others learn why one has ended. Such
-a process imports nothing but jaxlib. Private API met here: _jax.get_distributed_runtime_service.
+There it outlives each replica, so that the others learn why one has ended, and who started it can
+be forked. The process imports nothing but jaxlib. Private API met here:
+_jax.get_distributed_runtime_service.
 
 | from  | what is new |
 |-------|-------------|
@@ -61,13 +62,21 @@ def serve(count: int, seconds: int, host: str, port: int = 0) -> tuple[str, Any]
 class Apart:
     """A service in a process of its own, which lives `grace` seconds longer than this one.
 
-    address: for the processes, "host:port".
+    address: for the processes, "host:port"; the port is free, or the one that is given.
+
+    Raises:
+        RuntimeError: it does not start, as where the port is taken.
     """
 
     def __init__(
-        self, count: int, seconds: int, host: str = "127.0.0.1", grace: int = _GRACE
+        self,
+        count: int,
+        seconds: int,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        grace: int = _GRACE,
     ) -> None:
-        given = str(count), str(seconds), host, str(grace)
+        given = str(count), str(seconds), host, str(port), str(grace)
         arguments = [sys.executable, os.path.abspath(__file__), *given]
         quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
         self._process = subprocess.Popen(
@@ -89,9 +98,9 @@ class Apart:
         self._process.communicate(_DONE)
 
 
-def _main(count: str, seconds: str, host: str, grace: str) -> None:
+def _main(count: str, seconds: str, host: str, port: str, grace: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: who started this ends by it
-    address, service = serve(int(count), int(seconds), host)
+    address, service = serve(int(count), int(seconds), host, int(port))
     print(address, flush=True)
     if sys.stdin.buffer.read() != _DONE:
         time.sleep(int(grace))

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 from xla_dynamo.backend import jax_adapter
 from xla_dynamo.errors import NotAvailable, ReplicaError
 
-from . import coordinator
 from .messages import Messages
 from .notice_board import NoticeBoard, Post
 from .platforms import default_platform
@@ -219,17 +218,6 @@ def set_patience(seconds: int) -> None:
     flag, flags = jax_adapter.COLLECTIVE_TIMEOUT_FLAG, os.environ.get("XLA_FLAGS", "")
     if flag and flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}={seconds}".strip()
-
-
-class Service:
-    """The coordination service of a job, hosted by this process as long as this object lives.
-
-    address: for the processes, "host:port"; the port is free, or the one that is given.
-    """
-
-    def __init__(self, count: int, patience: int, host: str = "127.0.0.1", port: int = 0) -> None:
-        with jax_adapter.errors_only():  # it warns that processes may die without the others
-            self.address, self._service = coordinator.serve(count, patience, host, port)
 
 
 _job: Job | None = None

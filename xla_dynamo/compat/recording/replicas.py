@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from . import devices
-from .trace import Trace
 
 
 class World(Protocol):
@@ -21,8 +20,10 @@ class World(Protocol):
 
     size: int
 
-    def launch(self, rank: int, trace: Trace, live: Sequence[int], dead: Sequence[int]) -> None:
+    def launch(self, rank: int, trace: Any, live: Sequence[int], dead: Sequence[int]) -> None:
         """Launch the pending trace of replica `rank`, which has collectives; begin a new one.
+
+        trace: a `trace.Trace`, a module that asks this one how many replicas there are.
 
         Raises:
             ReplicaError: not all replicas come, or they have not recorded the same program.

@@ -52,7 +52,7 @@ from xla_dynamo.compat.values.values import (
     result,
 )
 
-from . import seeds, shape_inference
+from . import replicas, seeds, shape_inference
 from .growth import Again, grow
 from .revive_overwritten import without_failed
 from .trace_bounds import FIRST_LOOK, policy
@@ -228,6 +228,8 @@ class Trace:
     def _number(self, op: Op, number: Any) -> Any:
         token = FLOAT if type(number) is float else INT
         usual = number in (0, 1) and op.func in FILLS
+        if usual and replicas.size_for(self.device.index) > 1:  # 0 on one, 2 on another
+            usual = False
         if usual or (op.func in QUOTIENTS and not -LARGE < number < LARGE):
             return constant(number)
         self.scalars.append(number)

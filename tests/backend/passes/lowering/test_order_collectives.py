@@ -49,10 +49,16 @@ def ordered(function: Any) -> torch.fx.Graph:
     return graph
 
 
+def optimized(graph: torch.fx.Graph, results: list[Any]) -> str:
+    module = lower.lower_graph(graph, Target("cpu")).module
+    inputs = len(graph.find_nodes(op="placeholder"))
+    return pjrt.compile(module, devices(2), [None] * inputs, results, {}).optimized_hlo()
+
+
 def test_each_needs_the_one_before_it() -> None:
     graph = ordered(program)
     kept = [node for node in graph.nodes if node.target in COMMUNICATING]
-    assert ["after" in node.kwargs for node in kept] == [False, *[True] * 5]
+    assert ["after" in node.kwargs for node in kept] == [False, *[True] * 5]  # it takes an argument
     for earlier, later in itertools.pairwise(kept):
         origin = later.kwargs["after"]
         assert earlier in (origin, *origin.all_input_nodes)
@@ -66,6 +72,18 @@ def test_one_that_needs_the_other_is_left() -> None:
     assert not any("after" in node.kwargs for node in graph.nodes)
 
 
+@pytest.mark.parametrize("number", [0.0, 1.0, 2.5, float("nan"), False, True, 0, 1 + 2j])
+def test_a_constant_is_exchanged_too(number: complex) -> None:
+    """XLA takes it that all have it, which is so in one program, but not in processes'."""
+
+    def function(x: Tensor) -> Tensor:
+        return ops.all_gather(torch.full((2,), number), 0, *BOTH)
+
+    graph = traced(function, GIVEN[0][0]).graph
+    assert order_collectives(graph, CONTEXT)
+    assert "all-gather(" in optimized(graph, [((4,), str(torch.full((1,), number).numpy().dtype))])
+
+
 def test_elsewhere_xla_may_order_them() -> None:
     """A TPU's processes run the same program, and there XLA combines small all-reduces."""
     graph = traced(program, *[each[0] for each in GIVEN]).graph
@@ -77,8 +95,7 @@ def test_elsewhere_xla_may_order_them() -> None:
 def test_xla_keeps_the_order(backwards: bool) -> None:
     """Also where the results are asked for in another one."""
     graph = ordered(lambda *xs: program(*xs)[:: -1 if backwards else 1])
-    module = lower.lower_graph(graph, Target("cpu")).module
-    text = pjrt.compile(module, devices(2), [None] * 2, [((1,), "f4")] * 5, {}).optimized_hlo()
+    text = optimized(graph, [((1,), "f4")] * 5)
     entry = text[text.index("ENTRY") :]
     kinds = re.findall(
         r" (all-reduce|all-gather|collective-permute|all-to-all|reduce-scatter)\(", entry

@@ -40,6 +40,7 @@ def collectives(rank: int, count: int) -> None:
         (xm.all_reduce("min", x), torch.stack(rows).amin(0)),
         (xm.all_reduce("sum", x, groups=pairs), halves[0] + halves[1]),
         (xm.all_gather(x, 1), torch.cat(rows, 1)),
+        (xm.all_gather(torch.full((1,), rank, device=device)), torch.arange(count)),
         (xm.all_gather(x.sum()), torch.stack([row.sum() for row in rows])),
         (xm.reduce_scatter("sum", x, 2.0, 0, count), total[rank : rank + 1] * 2),
         (xm.all_to_all(x, 0, 1, count), torch.cat([r[rank : rank + 1] for r in rows], 1)),

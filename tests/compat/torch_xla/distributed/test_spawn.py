@@ -14,6 +14,7 @@ import torch_xla.distributed.xla_backend as xla_backend
 import torch_xla.distributed.xla_multiprocessing as xmp
 from torch_xla._internal import pjrt
 
+from tests.programs import python
 from xla_dynamo.backend.runtime import tpu_chips
 from xla_dynamo.backend.runtime.tpu_chips import Chips
 from xla_dynamo.errors import DeviceUnavailable
@@ -129,6 +130,62 @@ def test_without_join_it_runs_beside_the_caller() -> None:
     assert context.join()
     assert done == [8]
     assert context.pids() == []
+
+
+def test_processes_are_forked_while_others_run_and_after() -> None:
+    """Of threads that the caller had for the first ones, the next would not have the other half."""
+    printed = python("""
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.xla_multiprocessing as xmp
+
+        def both(index, word):
+            for _ in range(3):
+                total = xm.all_reduce("sum", torch.full((2,), index + 1.0, device=xm.xla_device()))
+            print(word, total.tolist(), flush=True)
+
+        def spawn(word, join):
+            return xmp.spawn(both, args=(word,), nprocs=2, join=join, start_method="fork")
+
+        first = spawn("first", join=False)
+        second = spawn("second", join=False)
+        while not (first.join() and second.join()):
+            pass
+        services = [context._service for context in (first, second)]
+        assert services == [None, None], services
+        spawn("third", join=True)
+    """)
+    for word in ("first", "second", "third"):
+        assert printed.count(f"{word} [3.0, 3.0]") == 2
+
+
+def test_constants_of_processes_may_differ() -> None:
+    """XLA would compute a collective of a constant by itself: as if all had the same one."""
+    printed = python(
+        """
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.xla_multiprocessing as xmp
+
+        def both(index):
+            device = xm.xla_device()
+            make = torch.ones if index else torch.zeros
+            found = [
+                xm.all_reduce("sum", torch.full((2,), float(index), device=device)).tolist(),
+                xm.all_reduce("sum", make(2, device=device)).tolist(),
+                xm.all_gather(make(1, dtype=torch.bool, device=device)).tolist(),
+                xm.all_gather(torch.arange(index, index + 2, device=device)).tolist(),
+            ]
+            first = xm.all_reduce("sum", torch.ones(1, device=device))
+            second = xm.all_reduce("sum", make(1, device=device))
+            print("found", [*found, first.tolist(), second.tolist()], flush=True)
+
+        xmp.spawn(both, nprocs=2, start_method="fork")
+        """,
+        XLA_DYNAMO_PATIENCE="30",
+    )
+    expected = [[1.0, 1.0], [1.0, 1.0], [False, True], [0, 1, 1, 2], [2.0], [1.0]]
+    assert printed.count(f"found {expected}") == 2, printed
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -101,15 +101,17 @@ def wrap_tensor(x: Array, *_: object) -> Array:
 
 
 def _ordered(x: Array, after: Array | None, replicas: int) -> Array:
-    """`x`, which needs `after` for all that XLA knows: no replica has a number so large.
+    """`x`, of which XLA does not know that it does not depend on `after`, and is no constant.
 
-    Only its first element is written, in place.
+    Only its first element is written, in place: no replica has a number so large.
     """
     if after is None or not x.size or not after.size:
         return x
-    never = (_replica_id.bind(x) >= replicas) & (after.reshape(-1)[0] != 0)
+    replica = _replica_id.bind(x)
+    other = (replica + (after.reshape(-1)[0] != 0)).astype(x.dtype)
     first = lax.slice(x, [0] * x.ndim, [1] * x.ndim)
-    return lax.dynamic_update_slice(x, jnp.where(never, jnp.zeros_like(first), first), [0] * x.ndim)
+    written = jnp.where(replica >= replicas, other, first)
+    return lax.dynamic_update_slice(x, written, [0] * x.ndim)
 
 
 def _reduction(kind: str, dtype: np.dtype) -> str:

@@ -2,8 +2,10 @@
 
 XLA is free to reorder what does not depend on each other, and schedules a program as a whole. The
 programs of processes can differ outside of their collectives (rank 0 keeps its loss to print it),
-and these must come in the same order in all. So each depends on the one before it. Elsewhere the
-programs of all processes are the same (see `runtime.job`), and XLA may order and combine.
+and these must come in the same order in all. So each depends on the one before it. The first one
+takes no constant that XLA can see: it would compute a collective of a constant by itself, as if the
+other processes had that constant, too. Elsewhere the programs of all processes are the same (see
+`runtime.job`), and XLA may order and combine.
 """
 
 from __future__ import annotations
@@ -26,12 +28,22 @@ def order_collectives(graph: Graph, context: Context) -> bool:
     if context.target.platform != "cpu":
         return False
     found = [node for node in fx.calls(graph) if node.target in COMMUNICATING]
-    changed = False
+    changed = bool(found) and _hide_operand(found[0])
     for earlier, later in itertools.pairwise(found):
         if not _depends(later, earlier):
             later.kwargs = {**later.kwargs, "after": _result(earlier)}
             changed = True
     return changed
+
+
+def _hide_operand(first: Node) -> bool:
+    """Have the first collective come "after" what it takes, unless that is an argument as it is."""
+    operand = first.all_input_nodes[0]
+    *_, given = fx.bases(operand)
+    if given.op == "placeholder":
+        return False
+    first.kwargs = {**first.kwargs, "after": operand}
+    return True
 
 
 def _depends(node: Node, on: Node) -> bool:

@@ -1,13 +1,11 @@
 """xmp.spawn: a process for each replica, whose collectives reach the others.
 
-The parent hosts the coordination service, so that no replica is special (where a TPU slice has
-several hosts, that of the first). It is started after the children, as a fork with its threads
-would hang them. One replica alone runs in this process.
+The parent starts the coordination service, so that no replica is special (where a TPU slice has
+several hosts, that of the first). One replica alone runs in this process.
 """
 
 from __future__ import annotations
 
-import collections
 import functools
 import importlib
 import os
@@ -23,6 +21,7 @@ from torch.multiprocessing.spawn import start_processes
 from xla_dynamo.backend.runtime import openmp, tpu_chips
 from xla_dynamo.backend.runtime.platforms import default_platform
 from xla_dynamo.compat.device import replica_process
+from xla_dynamo.compat.device.replica_context import ReplicaContext
 from xla_dynamo.compat.device.replica_process import run_replica as run_replica
 from xla_dynamo.compat.execution.gang import Gang
 from xla_dynamo.compat.recording import devices, pending
@@ -30,10 +29,10 @@ from xla_dynamo.config import config
 from xla_dynamo.lazily import lazily
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import job, tpu_slice
+    from xla_dynamo.backend.runtime import coordinator, tpu_slice
     from xla_dynamo.backend.runtime.tpu_slice import Slice
 else:
-    job = lazily("xla_dynamo.backend.runtime.job", globals())
+    coordinator = lazily("xla_dynamo.backend.runtime.coordinator", globals())
     tpu_slice = lazily("xla_dynamo.backend.runtime.tpu_slice", globals())
 
 T = TypeVar("T")
@@ -146,10 +145,12 @@ def _start(
         openmp.end_threads()  # a child would wait for them, whom it has not, in its first kernel
     addresses = mp.get_context(start_method).SimpleQueue()
     given = fn, args, addresses, count if of is None else of.processes, of
-    context: Any = start_processes(
+    _running[:] = [before for before in _running if not before.reap()]
+    started: Any = start_processes(
         replica_process.main, given, count, join=False, daemon=daemon, start_method=start_method
     )
-    address, context.service = _serve(count, of)  # lives as long as the context
+    address, service = _serve(count, of)
+    context = ReplicaContext(started, service)
     for _ in range(count):
         addresses.put(address)
     if not join:
@@ -159,33 +160,31 @@ def _start(
         while not context.join():
             pass
     except BaseException:
-        for process in context.processes:
-            if process.is_alive():
-                process.terminate()
+        context.stop()
         raise
     return None
 
 
-def _serve(count: int, of: Slice | None) -> tuple[str, Any]:
+def _serve(count: int, of: Slice | None) -> tuple[str, coordinator.Apart | None]:
     """The address of the job's coordination service, and the service, where it is here."""
     if of is None or len(of.hosts) == 1:
-        service = job.Service(count, config().patience)
+        service = coordinator.Apart(count, config().patience, grace=_GRACE)
         return service.address, service
     if of.worker:
         return f"{of.hosts[0]}:{_PORT}", None
-    service = job.Service(of.processes, config().patience, of.hosts[0], _PORT)
+    service = coordinator.Apart(of.processes, config().patience, of.hosts[0], _PORT)
     return service.address, service
 
 
 _PORT = 8482  # of the first host, where there are several; jax.distributed takes it, too
+_GRACE = 2  # seconds, in which children end if this process is killed
 _IMPORTED_BY_EACH = (
     "xla_dynamo.backend.executable.device_launch",
     "xla_dynamo.backend.lowering.rules",
     "xla_dynamo.compat.execution.trace_to_fx",
     "xla_dynamo.compat.execution.recompile_reason",
 )
-# Contexts that a script need not keep.
-_running: collections.deque[Any] = collections.deque(maxlen=16)
+_running: list[ReplicaContext] = []  # a script need not keep them
 
 
 @functools.cache
