@@ -25,8 +25,13 @@ def hide_kernels() -> None:
     """Let Dynamo skip the frames of all modules of compat that are loaded, and what they call."""
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{_HERE}.") and not name.startswith(_OF_SCRIPTS):
-            for code in _codes_of(module):
-                hide(code)
+            hide_module(module)
+
+
+def hide_module(module: ModuleType) -> None:
+    """Let Dynamo skip the frames of a module, and what they call."""
+    for code in _codes_of(module):
+        hide(code)
 
 
 def _codes_of(module: ModuleType) -> Iterator[CodeType]:
