@@ -202,3 +202,11 @@ def test_the_reason_for_a_fallback_keeps_no_tensors() -> None:
     del factored
     gc.collect()
     assert_same(x + 2, torch.tensor([[6.0, 3.0], [3.0, 5.0]]))
+
+
+def test_whether_memory_is_pinned_is_known_without_a_look_at_it() -> None:
+    """torch.distributed.checkpoint asks it of each tensor."""
+    x = torch.ones(2, device="xla")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not x.is_pinned()

@@ -104,6 +104,12 @@ def _propagate_data(op: Op, args: Any, kwargs: Any) -> None:
     return None
 
 
+@handles(aten.is_pinned.default)
+def _is_pinned(op: Op, args: Any, kwargs: Any) -> bool:
+    """Only memory of the host is; torch.distributed.checkpoint asks for each tensor."""
+    return False
+
+
 @handles(
     aten.detach.default,
     aten.detach_copy.default,

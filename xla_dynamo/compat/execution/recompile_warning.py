@@ -58,14 +58,14 @@ class _Alike:
         self.sizes.append(tuple([n for value in trace.inputs for n in value.meta.shape]))
 
 
-_alike: Bounded[tuple[Any, Location | None], _Alike] = Bounded(4096)
+_alike: Bounded[tuple[Any, Any, Location | None], _Alike] = Bounded(4096)
 
 
 @optional(None)
 def warn_if_many(trace: Trace, difference: Difference, options: Options) -> None:
     """Say once, for traces that begin alike, that they keep being compiled."""
     first = trace.state.path()[0]
-    key = (first.op.func, first.location)
+    key = (trace.device, first.op.func, first.location)
     alike = _alike.get(key)
     if alike is None:
         alike = _alike[key] = _Alike()

@@ -182,3 +182,18 @@ def test_two_replicas_train_as_one_on_twice_the_batch() -> None:
         CPU_NUM_DEVICES="2",
     )
     assert printed.split() == ["xla:0", "xla:1"]
+
+
+def test_that_each_device_compiles_its_own_program_is_nothing_to_warn_of() -> None:
+    printed = python(
+        """
+        import torch, torch_xla, torch_xla.core.xla_model as xm
+
+        def evaluate(rank):
+            assert torch.ones(3, device=xm.xla_device()).exp().sum().item() > 8
+
+        torch_xla.launch(evaluate)
+        """,
+        CPU_NUM_DEVICES="8",
+    )
+    assert "RecompileWarning" not in printed
