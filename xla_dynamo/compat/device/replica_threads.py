@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +16,13 @@ from xla_dynamo.compat.execution import sync
 from xla_dynamo.compat.execution.gang import Gang
 from xla_dynamo.compat.recording import devices, pending, replicas
 from xla_dynamo.compat.values import torch_private
+from xla_dynamo.config import config
 from xla_dynamo.errors import ReplicaError
 
 from . import step_barrier
+
+_LOOK = 0.5  # seconds
+_NAME = "xla_replica:"
 
 
 @dataclass
@@ -40,8 +45,11 @@ def run(
     in_turn: see `Gang.join`.
 
     Raises:
-        What a call raises, after printing it to stderr.
+        What a call raises, after printing it to stderr. A thread that goes on for the patience of
+            XLA_DYNAMO_PATIENCE after that is left alone, as no thread can be ended from outside.
+        ReplicaError: such a thread, of an earlier run, has not ended.
     """
+    _check_none_is_left()
     gang.open()
     outcomes = [ThreadResult() for _ in places]
 
@@ -68,16 +76,36 @@ def run(
         one(0)  # in this thread, which Ctrl-C reaches
     else:
         threads = [
-            threading.Thread(target=one, args=(index,), daemon=True, name=f"xla_replica:{index}")
+            threading.Thread(target=one, args=(index,), daemon=True, name=f"{_NAME}{index}")
             for index in range(len(places))
         ]
         with torch_private.process_groups_of_threads():
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                thread.join()
+            _join(threads, outcomes)
     errors = [each.error for each in outcomes if each.error is not None]
     if errors:
         causes = [e for e in errors if not isinstance(e, ReplicaError)]
         raise (causes or errors)[0]
     return [each.result for each in outcomes]
+
+
+def _check_none_is_left() -> None:
+    left = [each.name for each in threading.enumerate() if each.name.startswith(_NAME)]
+    if left:
+        raise ReplicaError(
+            f"threads of replicas that failed before are still running ({', '.join(left)}), and no "
+            "thread can be ended from outside: start a new process."
+        )
+
+
+def _join(threads: list[threading.Thread], outcomes: list[ThreadResult]) -> None:
+    """Wait for all threads; but where one has failed, not for ever."""
+    failed: float | None = None
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(_LOOK)
+            if failed is None and any(each.error is not None for each in outcomes):
+                failed = time.monotonic()
+            if failed is not None and time.monotonic() - failed > config().patience:
+                break

@@ -168,13 +168,11 @@ class Gang:
                 self._break(f"replica {self._ended[0]} has ended while {self._waiting()}")
             if len(self._given) == len(self._ranks):
                 self._hold(act)
-            deadline = time.monotonic() + config().patience
-            while self._meetings == meeting and self._broken is None:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
-                    self._break(
-                        f"after {config().patience} s {self._waiting()}, and {self._absent()}"
-                    )
+            patience = config().patience
+            if not self._changed.wait_for(
+                lambda: self._meetings != meeting or self._broken, patience
+            ):
+                self._break(f"after {patience} s {self._waiting()}, and {self._absent()}")
             if self._meetings == meeting:
                 assert self._broken is not None
                 raise self._broken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import pytest
@@ -197,3 +198,28 @@ def test_that_each_device_compiles_its_own_program_is_nothing_to_warn_of() -> No
         CPU_NUM_DEVICES="8",
     )
     assert "RecompileWarning" not in printed
+
+
+def test_a_thread_that_hangs_is_named_and_left_alone() -> None:
+    printed = python(
+        """
+        import time
+        import torch, torch_xla, torch_xla.core.xla_model as xm
+
+        def hang(rank):
+            if rank == 1:
+                time.sleep(600)
+            xm.all_reduce("sum", torch.ones(1, device=xm.xla_device())).item()
+
+        for _ in range(2):
+            try:
+                torch_xla.launch(hang)
+            except Exception as error:
+                print("raised", type(error).__name__, error)
+        """,
+        CPU_NUM_DEVICES="3",
+        XLA_DYNAMO_PATIENCE="2",
+    )
+    first, second = re.findall("raised ReplicaError (.*)", printed)
+    assert re.match(r"after 2 s replicas? .* and replica 1 is at <string>:8", first), first
+    assert re.match(r"threads of .* still running \(xla_replica:1\).* new process", second), second
