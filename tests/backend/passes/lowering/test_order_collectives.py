@@ -84,6 +84,14 @@ def test_a_constant_is_exchanged_too(number: complex) -> None:
     assert "all-gather(" in optimized(graph, [((4,), str(torch.full((1,), number).numpy().dtype))])
 
 
+def test_what_only_has_the_shape_of_an_argument_is_a_constant() -> None:
+    graph = traced(lambda x: ops.all_gather(torch.zeros_like(x) + 1, 0, *BOTH), GIVEN[0][0]).graph
+    assert order_collectives(graph, CONTEXT)
+    assert "all-gather(" in optimized(graph, [((6, 4), "f4")])
+    graph = traced(lambda x: ops.all_gather(x * 2 + 1, 0, *BOTH), GIVEN[0][0]).graph
+    assert not order_collectives(graph, CONTEXT)
+
+
 def test_elsewhere_xla_may_order_them() -> None:
     """A TPU's processes run the same program, and there XLA combines small all-reduces."""
     graph = traced(program, *[each[0] for each in GIVEN]).graph

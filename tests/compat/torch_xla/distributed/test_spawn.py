@@ -142,7 +142,7 @@ def test_processes_are_forked_while_others_run_and_after() -> None:
         def both(index, word):
             for _ in range(3):
                 total = xm.all_reduce("sum", torch.full((2,), index + 1.0, device=xm.xla_device()))
-            print(word, total.tolist(), flush=True)
+            print(f"{word} {total.tolist()}", flush=True)
 
         def spawn(word, join):
             return xmp.spawn(both, args=(word,), nprocs=2, join=join, start_method="fork")
@@ -178,7 +178,7 @@ def test_constants_of_processes_may_differ() -> None:
             ]
             first = xm.all_reduce("sum", torch.ones(1, device=device))
             second = xm.all_reduce("sum", make(1, device=device))
-            print("found", [*found, first.tolist(), second.tolist()], flush=True)
+            print(f"found {[*found, first.tolist(), second.tolist()]}", flush=True)
 
         xmp.spawn(both, nprocs=2, start_method="fork")
         """,

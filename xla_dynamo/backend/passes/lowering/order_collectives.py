@@ -12,12 +12,25 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Iterator
 
+import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.ops.collectives import COMMUNICATING
 from xla_dynamo.backend.passes.contract import Context
+
+_aten = torch.ops.aten
+# Ops that take no values of their tensors.
+_SHAPE_ONLY = frozenset(
+    overload
+    for op in (
+        *(_aten.zeros_like, _aten.ones_like, _aten.full_like, _aten.empty_like),
+        *(_aten.new_zeros, _aten.new_ones, _aten.new_full, _aten.new_empty),
+    )
+    for overload in (getattr(op, name) for name in op.overloads())
+)
 
 
 def order_collectives(graph: Graph, context: Context) -> bool:
@@ -28,7 +41,7 @@ def order_collectives(graph: Graph, context: Context) -> bool:
     if context.target.platform != "cpu":
         return False
     found = [node for node in fx.calls(graph) if node.target in COMMUNICATING]
-    changed = bool(found) and _hide_operand(found[0])
+    changed = bool(found) and _hide_constant(found[0])
     for earlier, later in itertools.pairwise(found):
         if not _depends(later, earlier):
             later.kwargs = {**later.kwargs, "after": _result(earlier)}
@@ -36,11 +49,10 @@ def order_collectives(graph: Graph, context: Context) -> bool:
     return changed
 
 
-def _hide_operand(first: Node) -> bool:
-    """Have the first collective come "after" what it takes, unless that is an argument as it is."""
+def _hide_constant(first: Node) -> bool:
+    """If the first collective takes a constant, have it come "after" that, which XLA then keeps."""
     operand = first.all_input_nodes[0]
-    *_, given = fx.bases(operand)
-    if given.op == "placeholder":
+    if any(node.op == "placeholder" for node in _sources(operand)):
         return False
     first.kwargs = {**first.kwargs, "after": operand}
     return True
@@ -48,16 +60,17 @@ def _hide_operand(first: Node) -> bool:
 
 def _depends(node: Node, on: Node) -> bool:
     """Whether `node` needs a result of `on`."""
-    seen: set[Node] = set()
-    waiting = [node]
+    return any(operand is on for each in _sources(node) for operand in each.all_input_nodes)
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    """`node`, and all that its values are computed from."""
+    seen, waiting = {node}, [node]
     while waiting:
-        for operand in waiting.pop().all_input_nodes:
-            if operand is on:
-                return True
-            if operand not in seen:
-                seen.add(operand)
-                waiting.append(operand)
-    return False
+        yield (each := waiting.pop())
+        found = [] if each.target in _SHAPE_ONLY else each.all_input_nodes
+        waiting += [operand for operand in found if operand not in seen]
+        seen.update(found)
 
 
 def _result(node: Node) -> Node:
