@@ -80,6 +80,7 @@ def test_a_constant_is_exchanged_too(number: complex) -> None:
         return ops.all_gather(torch.full((2,), number), 0, *BOTH)
 
     graph = traced(function, GIVEN[0][0]).graph
+    assert not order_collectives(graph, replace(CONTEXT, partitioned=True))
     assert order_collectives(graph, CONTEXT)
     assert "all-gather(" in optimized(graph, [((4,), str(torch.full((1,), number).numpy().dtype))])
 

@@ -5,14 +5,15 @@ programs of processes can differ outside of their collectives (rank 0 keeps its 
 and these must come in the same order in all. So each depends on the one before it. The first one
 takes no constant that XLA can see: it would compute a collective of a constant by itself, as if the
 other processes had that constant, too. Elsewhere the programs of all processes are the same (see
-`runtime.job`), and XLA may order and combine.
+`runtime.job`), and XLA may order and combine; those of one partitioned program have its constants.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -41,9 +42,10 @@ def order_collectives(graph: Graph, context: Context) -> bool:
     if context.target.platform != "cpu":
         return False
     found = [node for node in fx.calls(graph) if node.target in COMMUNICATING]
-    changed = bool(found) and _hide_constant(found[0])
+    changed = bool(found) and not context.partitioned and _hide_constant(found[0])
+    without: Container[Any] = () if context.partitioned else _SHAPE_ONLY
     for earlier, later in itertools.pairwise(found):
-        if not _depends(later, earlier):
+        if not _depends(later, earlier, without):
             later.kwargs = {**later.kwargs, "after": _result(earlier)}
             changed = True
     return changed
@@ -52,23 +54,23 @@ def order_collectives(graph: Graph, context: Context) -> bool:
 def _hide_constant(first: Node) -> bool:
     """If the first collective takes a constant, have it come "after" that, which XLA then keeps."""
     operand = first.all_input_nodes[0]
-    if any(node.op == "placeholder" for node in _sources(operand)):
+    if any(node.op == "placeholder" for node in _sources(operand, _SHAPE_ONLY)):
         return False
     first.kwargs = {**first.kwargs, "after": operand}
     return True
 
 
-def _depends(node: Node, on: Node) -> bool:
-    """Whether `node` needs a result of `on`."""
-    return any(operand is on for each in _sources(node) for operand in each.all_input_nodes)
+def _depends(node: Node, on: Node, without: Container[Any]) -> bool:
+    """Whether `node` needs a result of `on`, not only by operands of ops `without`."""
+    return node is not on and any(each is on for each in _sources(node, without))
 
 
-def _sources(node: Node) -> Iterator[Node]:
-    """`node`, and all that its values are computed from."""
+def _sources(node: Node, without: Container[Any]) -> Iterator[Node]:
+    """`node`, and all that it is computed from, but not the operands of the ops `without`."""
     seen, waiting = {node}, [node]
     while waiting:
         yield (each := waiting.pop())
-        found = [] if each.target in _SHAPE_ONLY else each.all_input_nodes
+        found = [] if each.target in without else each.all_input_nodes
         waiting += [operand for operand in found if operand not in seen]
         seen.update(found)
 
