@@ -228,8 +228,7 @@ class Trace:
     def _number(self, op: Op, number: Any) -> Any:
         token = FLOAT if type(number) is float else INT
         usual = number in (0, 1) and op.func in FILLS
-        if usual and replicas.size_for(self.device.index) > 1:  # 0 on one, 2 on another
-            usual = False
+        usual = usual and replicas.size_for(self.device.index) == 1  # or 0 on one, 2 on another
         if usual or (op.func in QUOTIENTS and not -LARGE < number < LARGE):
             return constant(number)
         self.scalars.append(number)
