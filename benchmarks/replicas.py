@@ -34,9 +34,11 @@ BESIDE = {
     "spmd": "jax",
     "spmd step": "jax",
     "threads": "jax",
+    "threads step": "jax",
     "processes": "jax processes",
     "processes step": "jax processes",
     "both": "jax both",
+    "both step": "jax both",
 }
 Times = dict[str, tuple[float, float]]  # by what was measured: milliseconds, and of CPU time
 EACH = {"both": 2, "jax both": 2}  # devices of a process, where that is not one
@@ -146,7 +148,7 @@ def replica(rank: int, each: int, is_recorded: bool = True) -> None:
         print(json.dumps(together(every[::each])), flush=True)
 
 
-def of_threads(count: int) -> Times:
+def of_threads(count: int, is_recorded: bool) -> Times:
     """DataParallel: a thread for each replica."""
     os.environ["CPU_NUM_DEVICES"] = str(count)
     import xla_dynamo.compat  # noqa: F401  # isort: skip
@@ -155,7 +157,7 @@ def of_threads(count: int) -> Times:
     import torch_xla.distributed.data_parallel as dp
 
     def loop(model: Any, loader: Any, device: Any, context: Any) -> Times:
-        return measured(xm.get_ordinal())
+        return measured(xm.get_ordinal(), is_recorded)
 
     return dp.DataParallel(torch.nn.Linear(1, 1))(loop, [torch.ones(1)] * count)[0]
 
@@ -240,7 +242,7 @@ def measure(engine: str, count: int, *place: str) -> None:
     elif name == "spmd":
         found = of_spmd(count, is_recorded=not step)
     else:
-        found = of_threads(count)
+        found = of_threads(count, is_recorded=not step)
     print(json.dumps(found))
 
 

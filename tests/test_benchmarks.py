@@ -253,9 +253,9 @@ def test_replicas_beside_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "run", run)
     lines = list(replicas.rows([2, 4], list(replicas.BESIDE)))
     assert [engine for engine, count in ran if count == 4] == [
-        *(("jax", "spmd", "spmd step", "threads") * 2),
+        *(("jax", "spmd", "spmd step", "threads", "threads step") * 2),
         *(("jax processes", "processes", "processes step") * 2),
-        *(("jax both", "both") * 2),
+        *(("jax both", "both", "both step") * 2),
     ]
     assert ("both", 2) not in ran
     assert "| 2 | jax | 2.00 |  | 1.00 |  | 1.00 |  | 2.00 |  | 16.78 |" in lines

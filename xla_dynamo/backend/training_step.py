@@ -57,18 +57,18 @@ def training_step(
     returns the same, detached, and has updated the optimizer's parameters and its state as
     `loss.backward()` and `optimizer.step()` would from gradients of zero. Gradients are not kept:
     `.grad` is neither read nor written. Learning rates may change at each call; another value of
-    another hyperparameter is another program. Where processes are replicas that train together
-    (xmp.spawn, torchrun), gradients are averaged over them, as by `xm.optimizer_step`, unless
-    `average_gradients` is False.
+    another hyperparameter is another program. Where processes or threads are replicas that train
+    together (xmp.spawn, torchrun, DataParallel), gradients are averaged over them, as by
+    `xm.optimizer_step`, unless `average_gradients` is False.
 
     max_grad_norm: scale gradients as `torch.nn.utils.clip_grad_norm_` does, before the step.
-    average_gradients: first average gradients over the replicas of the process's job.
+    average_gradients: first average gradients over the replicas.
     options, dynamic: as of torch.compile(backend="xla").
 
     Raises:
         OptionError: the optimizer's step takes a closure, has hooks, or makes state at later steps;
-            the function returns no loss that depends on the optimizer's parameters; replicas are
-            threads, and their gradients were to be averaged.
+            the function returns no loss that depends on the optimizer's parameters.
+        ReplicaError: other replicas do not come, or with another step.
         torch._dynamo.exc.Unsupported: the function is not one graph.
     """
     optimizer_step.check(optimizer)

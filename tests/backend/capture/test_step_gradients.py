@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 import xla_dynamo
 from tests.programs import run
-from xla_dynamo.errors import OptionError
+from xla_dynamo.errors import ReplicaError
 
 ROOT = Path(__file__).parents[3]
 COUNT, STEPS = 2, 4
@@ -24,9 +24,13 @@ def optimized(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
 
+_one_at_a_time = threading.Lock()
+
+
 def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    with _one_at_a_time:  # threads share the generator
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)).double()
 
 
 def batch(rank: int, step: int) -> torch.Tensor:
@@ -65,7 +69,8 @@ def trained(
         return model(x).square().mean()
 
     for number in range(STEPS):
-        step(batch(rank, number).to(device) if place is None else place(number))
+        loss = step(batch(rank, number).to(device) if place is None else place(number))
+        assert loss.shape == ()
     return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
@@ -87,12 +92,35 @@ def in_threads() -> None:
 
     def loop(model: Any, loader: Any, device: Any, context: Any) -> None:
         rank = xm.get_ordinal()
-        with pytest.raises(OptionError, match="2 replicas train together, some of them as threads"):
-            trained(rank, None)
-        trained(rank, None, average_gradients=False)
-        print(f"thread {rank} was refused", flush=True)
+        for max_norm in (None, 0.05):
+            found = trained(rank, max_norm)
+            torch.testing.assert_close(found, trained_jointly(max_norm), rtol=1e-9, atol=1e-11)
+        alone = trained(rank, None, average_gradients=False)
+        assert not alone[0].isclose(trained_jointly(None)[0]).all()
+        print(f"thread {rank} has trained\n", end="", flush=True)
 
-    dp.DataParallel(nn.Linear(1, 1))(loop, [torch.ones(1)] * COUNT)
+    with xla_dynamo.capture() as programs:
+        dp.DataParallel(nn.Linear(1, 1))(loop, [torch.ones(1)] * COUNT)
+    joint = [each.hlo for each in programs if "all-reduce" in each.hlo]
+    # Parameters and momenta are updated in their own memory.
+    print(len(joint), "programs for all,", [text.count("may-alias") for text in joint], "aliases")
+
+
+def in_threads_apart() -> None:
+    """The second replica's loss is another function."""
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.data_parallel as dp
+
+    def loop(model: Any, loader: Any, device: Any, context: Any) -> None:
+        model = network().to(device)
+        optimizer, sign = optimized(model.parameters()), 1 - 2 * xm.get_ordinal()
+        step = xla_dynamo.training_step(optimizer)(lambda x: sign * model(x).mean())
+        step(batch(0, 0).to(device))
+
+    try:
+        dp.DataParallel(nn.Linear(1, 1))(loop, [torch.ones(1)] * COUNT)
+    except ReplicaError as error:
+        print(error)
 
 
 def partitioned() -> None:
@@ -120,6 +148,8 @@ def main(kind: str) -> None:
 
     if kind == "threads":
         in_threads()
+    elif kind == "apart":
+        in_threads_apart()
     elif kind == "spmd":
         partitioned()
     else:
@@ -136,9 +166,17 @@ def test_processes_train_as_one_on_all_their_batches() -> None:
     assert all(f"replica {rank} has trained" in printed for rank in range(COUNT))
 
 
-def test_threads_are_refused() -> None:
+def test_threads_train_as_one_by_one_program_for_all() -> None:
     printed = printed_by("threads", COUNT)
-    assert all(f"thread {rank} was refused" in printed for rank in range(COUNT))
+    assert all(f"thread {rank} has trained" in printed for rank in range(COUNT))
+    assert "2 programs for all, [8, 8] aliases" in printed
+
+
+def test_threads_whose_steps_differ_are_told_so() -> None:
+    printed = printed_by("apart", COUNT)
+    told = "replicas are at different places: replica 0 in a compiled graph with 1 collective "
+    assert told in printed
+    assert "have to be equal" in printed
 
 
 def test_a_partitioned_step_is_one_program_of_parts() -> None:

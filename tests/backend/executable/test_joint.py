@@ -49,7 +49,7 @@ def test_what_the_others_hear() -> None:
 
     program = joint.JointProgram(job, ["all_reduce of x"], compile)
     assert job.told == [("launch", False), "wait", "compile", "compiled"]
-    assert job.name.startswith("1 collectives (all_reduce of x, ")
+    assert job.name.startswith("1 collective (all_reduce of x, ")
     x = transfers.upload(torch.arange(3.0), *job.devices())
     job.told.clear()
     for _ in range(3):

@@ -10,18 +10,10 @@ import torch
 from torch import Tensor
 
 from xla_dynamo.backend.runtime import job, resident
-from xla_dynamo.errors import OptionError
 
 from . import optimizer_step
 
 Gradients = Mapping[int, Tensor | None]  # by the number of their parameter
-
-_THREADS = (
-    "{count} replicas train together, some of them as threads of one process, and a training step "
-    "averages gradients of processes only. Start a process for each replica (xmp.spawn, torchrun), "
-    "partition one program over all devices (SPMD), or pass average_gradients=False, with which "
-    "each replica trains by itself."
-)
 
 
 @dataclass(frozen=True)
@@ -36,11 +28,7 @@ class Changes:
     averaged: bool
 
     def replicas(self, parameters: Sequence[Tensor]) -> int:
-        """Over how many replicas gradients of these parameters are averaged.
-
-        Raises:
-            OptionError: some of them are threads of one process.
-        """
+        """Over how many replicas gradients of these parameters are averaged."""
         return _replicas_of(parameters) if self.averaged else 1
 
     def in_trace(
@@ -75,10 +63,7 @@ def _replicas_of(parameters: Sequence[Tensor]) -> int:
     processes = 1 if joint is None else joint.count
     if home is None:
         return processes
-    count = resident.RESIDENCIES[home.type].replicas(home)
-    if count not in (1, processes):
-        raise OptionError(_THREADS.format(count=count))
-    return count
+    return resident.RESIDENCIES[home.type].replicas(home)
 
 
 def _average(gradients: Gradients, count: int) -> Gradients:

@@ -16,6 +16,7 @@ from xla_dynamo.backend.runtime import gloo_output, job, notice_board, replica_a
 from xla_dynamo.config import config
 
 Run = Callable[..., Sequence[Any]]
+Compile = Callable[[tuple[Any, ...]], Run]  # for the devices of all replicas
 
 
 class Agreed:
@@ -81,15 +82,11 @@ class JointProgram(Agreed):
         self,
         joint: job.Job,
         lines: Sequence[str],
-        compile: Callable[[tuple[Any, ...]], Run],
+        compile: Compile,
         whole: str = "",
     ) -> None:
         self._devices = joint.devices()
-        shown = "; ".join(lines)
-        name = f"{len(lines)} collectives ({textwrap.shorten(shown, 200)}, {_digest(shown)})"
-        if whole:
-            name += f"{notice_board.IN_PROGRAM}{_digest(whole)}"
-        super().__init__(joint, name, lambda: compile(self._devices))
+        super().__init__(joint, name_of(lines, whole), lambda: compile(self._devices))
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Launch; returns before the device is done.
@@ -103,6 +100,14 @@ class JointProgram(Agreed):
     def on_stacks(self, *stacks: Any) -> Sequence[Any]:
         """The same for a process with several replicas: what it takes and gives is theirs."""
         return super().__call__(*stacks)
+
+
+def name_of(lines: Sequence[str], whole: str = "") -> str:
+    """A program for messages, by its collectives, in order, and by all of its text, if given."""
+    shown = "; ".join(lines)
+    count = f"{len(lines)} collective{'s' if len(lines) > 1 else ''}"
+    name = f"{count} ({textwrap.shorten(shown, 200)}, {_digest(shown)})"
+    return name + f"{notice_board.IN_PROGRAM}{_digest(whole)}" if whole else name
 
 
 def together(text: str, compile: Callable[[], Run]) -> Run:

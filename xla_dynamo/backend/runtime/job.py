@@ -237,14 +237,20 @@ def current() -> Job | None:
 
 
 def of_collectives() -> Job:
-    """The job whose replicas a compiled graph exchanges values with.
+    """The job whose replicas a compiled graph of CPU tensors exchanges values with.
 
     Raises:
-        NotAvailable: this process is part of none.
+        NotAvailable: this process is part of none, or has several of its replicas.
     """
     if _job is None:
         raise NotAvailable(
             "this graph has collectives, and this process is no replica: start it by xmp.spawn or "
-            "torchrun, and use a device of xla before the graph is compiled."
+            "torchrun, and use a device of xla before the graph is compiled. Of replicas in "
+            "threads, tensors have to be on the device (xm.xla_device())."
+        )
+    if len(_job.client.local_devices()) > 1:
+        raise NotAvailable(
+            "this graph has collectives of CPU tensors, and this process has several replicas: "
+            "move the tensors to that of the thread (xm.xla_device())."
         )
     return _job

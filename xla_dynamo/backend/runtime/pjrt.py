@@ -171,10 +171,13 @@ class Executable:
             avals = [core.ShapedArray(*output) for output in outputs]
             self._call = call_path(name, loaded, labels[0], avals, labels[1])
             return
-        sharding, number = replica_arrays.sharding(self.devices), len(self.devices)
+        number = len(self.devices)
         avals = [replica_arrays.stacked(number, tuple(shape), dtype) for shape, dtype in outputs]
-        of = [sharding] * len(inputs), avals, [sharding] * len(avals)
-        self._call = call_path(name, loaded, *of)
+        given, made = (
+            [replica_arrays.sharding(self.devices, not shape) for shape, _ in of]
+            for of in (inputs, outputs)
+        )
+        self._call = call_path(name, loaded, given, avals, made)
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Launch; returns before the device is done (reading an output waits)."""

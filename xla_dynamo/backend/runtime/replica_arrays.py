@@ -21,19 +21,23 @@ Array = Any
 
 
 @functools.lru_cache(maxsize=256)
-def sharding(devices: tuple[Device, ...]) -> Any:
-    """Of an array on one device; of several, one for each replica, stacked along dimension 0."""
+def sharding(devices: tuple[Device, ...], is_scalar: bool) -> Any:
+    """Of an array on one device; of several, one for each replica, stacked along dimension 0.
+
+    Scalars, which have none, are called copies of one another. PJRT looks at the buffers only.
+    """
     if len(devices) == 1:
         return jax.sharding.SingleDeviceSharding(devices[0])
     mesh = jax.sharding.Mesh(np.array(devices), ("replica",))
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica"))
+    split = () if is_scalar else ("replica",)
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*split))
 
 
 @functools.lru_cache(maxsize=1024)
 def stacked(replicas: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """PJRT looks at a stack's buffers only: a row stands for the dimension that scalars lack."""
-    if replicas > 1:
-        shape = (replicas * (shape[0] if shape else 1), *shape[1:])
+    """What a stack of as many arrays of this shape is, to JAX."""
+    if replicas > 1 and shape:
+        shape = (replicas * shape[0], *shape[1:])
     return core.ShapedArray(shape, dtype)
 
 
@@ -42,8 +46,9 @@ def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:
 
     arrays: one for each of `devices` that is of this process, in their order.
     """
-    aval = stacked(len(devices), arrays[0].shape, arrays[0].dtype)
-    return ArrayImpl(aval, sharding(devices), list(arrays), committed=True, _skip_checks=True)
+    shape = arrays[0].shape
+    aval, of = stacked(len(devices), shape, arrays[0].dtype), sharding(devices, not shape)
+    return ArrayImpl(aval, of, list(arrays), committed=True, _skip_checks=True)
 
 
 def parts(stack: Array) -> list[Array]:

@@ -30,6 +30,9 @@ class Residency:
         Arguments (the mapping's keys) give their memory to results (its values), which the caller
         then copies into them.
     replicas: how many replicas train together, of which that device is one.
+    of_replicas: what runs the graph of that device's replica on its arrays, together with the
+        others. It is given the graph's collectives, and all of the graph, as text, what compiles it
+        for the devices of all replicas, and how many results take over the memory of an argument.
     """
 
     device: Callable[[torch.device], pjrt.Device]
@@ -39,6 +42,7 @@ class Residency:
         Sequence[torch.Tensor],
     ]
     replicas: Callable[[torch.device], int]
+    of_replicas: Callable[[torch.device, Sequence[str], str, Callable[..., Any], int], Any]
 
 
 RESIDENCIES: dict[str, Residency] = {}

@@ -71,6 +71,7 @@ def install() -> None:
         compiled_graphs.compiled,
         compiled_graphs.launch,
         lambda device: replicas.size_for(device.index or 0),
+        compiled_graphs.of_replicas,
     )
     pending.allow_backward()
     hide_kernels()

@@ -72,14 +72,18 @@ def run(
                 print(f"Exception in model function for device={place}: {error}", file=sys.stderr)
                 traceback.print_exc(limit=16, file=sys.stderr)
 
+    def in_thread(index: int) -> None:
+        with torch_private.calls_beside_traces():
+            one(index)
+
     if len(places) == 1:
         one(0)  # in this thread, which Ctrl-C reaches
     else:
         threads = [
-            threading.Thread(target=one, args=(index,), daemon=True, name=f"{_NAME}{index}")
+            threading.Thread(target=in_thread, args=(index,), daemon=True, name=f"{_NAME}{index}")
             for index in range(len(places))
         ]
-        with torch_private.process_groups_of_threads():
+        with torch_private.process_groups_of_threads(), torch_private.traces_of_threads():
             for thread in threads:
                 thread.start()
             _join(threads, outcomes)

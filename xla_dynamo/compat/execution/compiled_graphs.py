@@ -12,7 +12,7 @@ import torch
 
 from xla_dynamo import interrupts
 from xla_dynamo.backend.lowering import dtypes
-from xla_dynamo.compat.recording import metrics, pending
+from xla_dynamo.compat.recording import metrics, pending, replicas
 from xla_dynamo.compat.recording.trace import trace_of
 from xla_dynamo.compat.values import functionalization, torch_private
 from xla_dynamo.compat.values.storage import stored
@@ -22,8 +22,11 @@ from xla_dynamo.lazily import lazily
 from .sync import HELD, cut, device_of, download, materialize, note_launch, references, upload
 
 if TYPE_CHECKING:
-    from xla_dynamo.backend.runtime import pjrt, transfers
+    from xla_dynamo.backend.executable import joint
+    from xla_dynamo.backend.runtime import job, pjrt, transfers
 else:
+    joint = lazily("xla_dynamo.backend.executable.joint", globals())
+    job = lazily("xla_dynamo.backend.runtime.job", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
     transfers = lazily("xla_dynamo.backend.runtime.transfers", globals())
 
@@ -46,6 +49,25 @@ def compiled(compile: Callable[[], pjrt.Executable], device: torch.device) -> pj
     for listener in on_compile:
         listener(executable)
     return executable
+
+
+def of_replicas(
+    device: torch.device,
+    lines: Sequence[str],
+    text: str,
+    compile: joint.Compile,
+    aliases: int,
+) -> joint.Run:
+    """See `resident.Residency`.
+
+    Raises:
+        NotAvailable: the device is no replica's.
+    """
+    member = replicas.of_device(device.index)
+    if member is None:
+        of = job.of_collectives()
+        return joint.JointProgram(of, lines, compile, text if of.alike else "")
+    return member.world.graph(member.rank, lines, text, compile, aliases)
 
 
 def launch(

@@ -8,6 +8,7 @@ ends the wait is an error that names the replica that did not come, and where it
 from __future__ import annotations
 
 import collections
+import functools
 import sys
 import threading
 import time
@@ -26,17 +27,20 @@ from xla_dynamo.config import config
 from xla_dynamo.errors import ReplicaError
 from xla_dynamo.lazily import lazily
 
-from . import program_cache, sync
+from . import gang_graph, program_cache, sync
+from .gang_graph import GangGraph
 from .program import Program, Run
 
 if TYPE_CHECKING:
     import torch
 
+    from xla_dynamo.backend.executable import joint
     from xla_dynamo.backend.runtime import replica_arrays
 else:
+    joint = lazily("xla_dynamo.backend.executable.joint", globals())
     replica_arrays = lazily("xla_dynamo.backend.runtime.replica_arrays", globals())
 
-Act = Callable[[list[Any]], Sequence[Any]]
+Act = Callable[[list[Any]], list[Any]]  # a result for each
 
 
 class Gang:
@@ -63,7 +67,7 @@ class Gang:
         self._came: set[int] = set()  # who has met the others, or ended
         self._ended: list[int] = []
         self._given: dict[int, tuple[str, Any]] = {}
-        self._results: Sequence[Any] = ()
+        self._results: list[Any] = []
         self._meetings = 0
         self._broken: ReplicaError | None = None
         self._messages: dict[tuple[str, int], Any] = {}
@@ -102,13 +106,27 @@ class Gang:
 
     def exchange(self, rank: int, tag: str, item: Any, among: Sequence[int] = ()) -> list[Any]:
         """See `replicas.World`."""
-        return self._meet(rank, f"rendezvous {tag!r}", item, lambda items: [items] * len(items))
+        return self.meet(rank, f"rendezvous {tag!r}", item, lambda items: [items] * len(items))
 
     def launch(self, rank: int, trace: Trace, live: Sequence[int], dead: Sequence[int]) -> None:
         """See `replicas.World`."""
         start = time.perf_counter_ns()
-        program, results = self._meet(rank, "a launch", (trace, live, dead), self._launch)
+        program, results = self.meet(rank, "a launch", (trace, live, dead), self._launch)
         sync.settle(trace, program, results, start)
+
+    def graph(
+        self, rank: int, lines: Sequence[str], text: str, compile: joint.Compile, aliases: int
+    ) -> joint.Run:
+        """See `replicas.World`."""
+        compiler = self.compiler(lines, text, compile)
+        meet, name = functools.partial(self.meet, rank), joint.name_of(lines, text)
+        return GangGraph(meet, self.devices(), name, aliases, compiler)
+
+    def compiler(
+        self, lines: Sequence[str], text: str, compile: joint.Compile
+    ) -> Callable[[], joint.Run]:
+        """What compiles a graph for all devices, and gives what runs it on stacks."""
+        return lambda: compile(self.devices())
 
     def explain(self, error: Exception) -> NoReturn:
         """See `replicas.World`."""
@@ -156,7 +174,7 @@ class Gang:
             key = came()[0]
             return key[0], self._messages.pop(key)
 
-    def _meet(self, rank: int, what: str, item: Any, act: Act) -> Any:
+    def meet(self, rank: int, what: str, item: Any, act: Act) -> Any:
         """This replica's part of what `act` makes of the items of all, by rank."""
         with self._changed:
             if self._broken is not None:
@@ -176,7 +194,9 @@ class Gang:
             if self._meetings == meeting:
                 assert self._broken is not None
                 raise self._broken
-            return self._results[rank - self.first]
+            mine = self._results[rank - self.first]
+            self._results[rank - self.first] = None  # what it is freed by is up to the replica
+            return mine
 
     def _comes(self, rank: int) -> None:
         if rank not in self._came:
@@ -188,7 +208,8 @@ class Gang:
         kinds = {rank: self._given[rank][0] for rank in self._ranks}
         if len(set(kinds.values())) > 1:
             told = ", ".join(f"replica {rank} in {kind}" for rank, kind in kinds.items())
-            self._break(f"replicas are at different places: {told}")
+            advice = gang_graph.advice(kinds.values())
+            self._break(f"replicas are at different places: {told}{advice}")
             return
         try:
             with interrupts.deferred():

@@ -59,6 +59,12 @@ class Processes:
         """See `replicas.World`."""
         return self._job.exchange(tag, item, among)
 
+    def graph(
+        self, rank: int, lines: Sequence[str], text: str, compile: joint.Compile, aliases: int
+    ) -> joint.Run:
+        """See `replicas.World`."""
+        return joint.JointProgram(self._job, lines, compile, text if self._job.alike else "")
+
     def explain(self, error: Exception) -> NoReturn:
         """See `replicas.World`."""
         self._job.explain(error)
@@ -85,7 +91,7 @@ class Gangs(Gang):
             every = [item for items in self._job.exchange(tag, items) for item in items]
             return [every] * len(items)
 
-        return self._meet(rank, f"rendezvous {tag!r}", item, act)
+        return self.meet(rank, f"rendezvous {tag!r}", item, act)
 
     def explain(self, error: Exception) -> NoReturn:
         """See `replicas.World`."""
@@ -94,6 +100,13 @@ class Gangs(Gang):
     def devices(self) -> tuple[Any, ...]:
         """See `Gang`."""
         return self._job.devices()
+
+    def compiler(
+        self, lines: Sequence[str], text: str, compile: joint.Compile
+    ) -> Callable[[], joint.Run]:
+        """See `Gang`."""
+        whole = text if self._job.alike else ""
+        return lambda: joint.JointProgram(self._job, lines, compile, whole).on_stacks
 
     def compile(
         self, trace: Trace, live: Sequence[int], dead: Sequence[int]

@@ -66,6 +66,14 @@ class World(Protocol):
         """
         ...
 
+    def graph(self, rank: int, lines: Sequence[str], text: str, compile: Any, aliases: int) -> Any:
+        """What runs the compiled graph of replica `rank`: see `resident.Residency.of_replicas`.
+
+        Raises:
+            ReplicaError: as what it gives does, not all replicas come, or with other graphs.
+        """
+        ...
+
     def explain(self, error: Exception) -> NoReturn:
         """Raise why reading what a launch computes failed with `error`."""
         ...

@@ -11,6 +11,7 @@ dispatch on 2.9 and 2.15 too (by a prototype of the device).
   torch._C._disabled_torch_dispatch_impl, torch._C._swap_tensor_impl; DTensorSpec, of DTensors
 - shape inference: torch._subclasses.FakeTensorMode and what it raises
 - Dynamo: torch._C._dynamo.eval_frame, the execution strategy of a code object
+- FX: torch.fx._symbolic_trace, its Tracer.trace and is_fx_symbolic_tracing
 - control flow: torch._higher_order_ops.scan; torch.prims: torch._prims.__all__
 - devices: torch._C._autograd.DeviceType
 - process groups: torch.testing._internal.distributed.multi_threaded_pg, loaded where it is needed,
@@ -19,8 +20,10 @@ dispatch on 2.9 and 2.15 too (by a prototype of the device).
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import CodeType
 from typing import Any
 
@@ -34,6 +37,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     UnsupportedOperatorException,
 )
+from torch.fx import _symbolic_trace
 
 _torch: Any = torch
 _C: Any = torch._C
@@ -133,3 +137,42 @@ def process_groups_of_threads() -> Iterator[None]:
     finally:
         isolate(False)
         multi_threaded_pg._uninstall_threaded_pg()
+
+
+@contextmanager
+def traces_of_threads() -> Iterator[None]:
+    """Let threads trace by FX, as every torch.compile does, one at a time, unseen by the others.
+
+    Whether something is traced is one flag of the process. While it is set, PyTorch refuses calls
+    of compiled functions; of two traces at once, the one that ends last leaves it set for ever.
+    """
+    is_tracing, trace = _symbolic_trace.is_fx_symbolic_tracing, _symbolic_trace.Tracer.trace
+    one_at_a_time, depth = threading.RLock(), threading.local()
+
+    def trace_alone(*args: Any, **kwargs: Any) -> Any:
+        with one_at_a_time:
+            depth.of = getattr(depth, "of", 0) + 1
+            try:
+                return trace(*args, **kwargs)
+            finally:
+                depth.of -= 1
+
+    def is_this_tracing() -> bool:
+        return getattr(depth, "of", 0) > 0 and is_tracing()
+
+    _symbolic_trace.is_fx_symbolic_tracing = is_this_tracing
+    _symbolic_trace.Tracer.trace = trace_alone
+    try:
+        yield
+    finally:
+        _symbolic_trace.is_fx_symbolic_tracing, _symbolic_trace.Tracer.trace = is_tracing, trace
+
+
+def calls_beside_traces() -> AbstractContextManager[Any]:
+    """Let this thread call what was compiled before `traces_of_threads`, too, where it can be.
+
+    Not with PyTorch 2.9, which has no such setting.
+    """
+    settings: Any = torch._dynamo.config
+    name = "force_compile_during_fx_trace"
+    return settings.patch(name, True) if hasattr(settings, name) else contextlib.nullcontext()

@@ -293,6 +293,7 @@ def replicated(rank: int, count: int) -> None:
     with _one_at_a_time:
         model = Block()
     _replicated_by_ddp(rank, count, xm.xla_device(), model)
+    _compiled(rank, count, xm.xla_device(), on_host=False)
 
 
 def _point_to_point(rank: int, count: int, device: torch.device) -> None:
@@ -328,8 +329,8 @@ def _point_to_point(rank: int, count: int, device: torch.device) -> None:
         assert objects == [{"rank": 0}, "two"]
 
 
-def _compiled(rank: int, count: int, device: torch.device) -> None:
-    """Functional collectives and DTensor in graphs of torch.compile."""
+def _compiled(rank: int, count: int, device: torch.device, on_host: bool = True) -> None:
+    """Functional collectives in graphs of torch.compile; on CPU tensors, too, where `on_host`."""
     import torch.distributed as dist
     from torch.distributed import _functional_collectives as functional
 
@@ -342,7 +343,7 @@ def _compiled(rank: int, count: int, device: torch.device) -> None:
     values = [torch.arange(4.0).reshape(2, 2) + r for r in range(count)]
     expected = sum(values) * 2 / count + count * values[rank]
     compiled = torch.compile(function, backend="xla", fullgraph=True)
-    for x in (values[rank], values[rank].to(device)):
+    for x in (values[rank], values[rank].to(device))[not on_host :]:
         for _ in range(2):
             torch.testing.assert_close(compiled(x).cpu(), expected)
     torch.testing.assert_close(function(values[rank].to(device)).cpu(), expected)
