@@ -199,3 +199,40 @@ def test_what_an_optimizer_counts_is_beside_its_parameters():
     other = torch.optim.AdamW(network().parameters())
     other.load_state_dict(optimizer.state_dict())
     assert {own["step"].item() for own in other.state.values()} == {3.0}
+
+
+def test_autograd_sees_an_update_where_the_argument_is() -> None:
+    weight = torch.ones(3, device=XLA, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.9)
+    step = xla_dynamo.training_step(optimizer)(lambda: (weight * weight).sum())
+    saved = (weight * weight).sum()
+    alias = weight.detach()
+    step()
+    assert weight.tolist() == alias.tolist() == [0.0] * 3
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.backward()
+
+
+def test_an_update_that_is_another_result_is_one_of_its_own() -> None:
+    @torch.compile(backend="xla")
+    def move(state: Tensor, x: Tensor) -> Tensor:
+        new = state + x
+        state.copy_(new)
+        return new
+
+    state = torch.zeros(4, device=XLA)
+    first = move(state, torch.ones(4, device=XLA))
+    second = move(state, torch.ones(4, device=XLA))
+    assert [each.tolist() for each in (state, first, second)] == [[2.0] * 4, [1.0] * 4, [2.0] * 4]
+    state.zero_()
+    assert second.tolist() == [2.0] * 4
+
+
+def test_a_copy_of_a_tensor_into_itself_is_a_write() -> None:
+    x = torch.ones(2, device=XLA)
+    version = x._version
+    x.copy_(x.detach())
+    assert x._version > version
+    leaf = torch.ones(2, device=XLA, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        leaf.copy_(leaf)

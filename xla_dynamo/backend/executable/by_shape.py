@@ -6,6 +6,7 @@ looks it up in a dictionary by those sizes.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
@@ -56,11 +57,12 @@ def make_program(
         resident=info.static | set(range(arguments, arguments + len(constants))),
         visible=len(set(outputs[: info.visible])),
     )
+    times = collections.Counter(outputs)  # also saved for the backward pass, it is no update only
     kept = {position: name for name, position in zip(info.results, outputs, strict=False)}
     request = replace(
         request,
         results=tuple(kept[i] for i in sorted(kept)),
-        updates={outputs[result]: argument for result, argument in info.updates},
+        updates={outputs[r]: argument for r, argument in info.updates if times[outputs[r]] == 1},
         stores=info.is_inference,
     )
     run = _split_at_dynamic_shapes(module, request, names)

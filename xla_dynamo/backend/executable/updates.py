@@ -8,6 +8,7 @@ the call.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,14 +27,17 @@ def aliases(
 
     planned: the call's outputs. updates: by the position of an output, the argument of the call
     that it is copied into. used: the call's arguments that the program takes.
+
+    Not a result that is another output, too: the argument may be given for what it is updated to.
     """
     returned = {output.argument for output in planned}
+    uses = collections.Counter(output.array for output in planned)
     results, placeholders = fx.results(graph), fx.placeholders(graph)
     place = {argument: i for i, argument in enumerate(used)}
     found: dict[int, int] = {}
     for output, argument in updates.items():
         result = planned[output].array
-        if result is None or argument in returned or result in found.values():
+        if result is None or argument in returned or uses[result] > 1:
             continue
         if not is_whole(planned[output]) or argument not in place:
             continue

@@ -54,3 +54,8 @@ def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:
 def parts(stack: Array) -> list[Array]:
     """The arrays of this process's replicas in a stack, or of its devices in a sharded array."""
     return stack._arrays
+
+
+def twin(array: Array) -> Array:
+    """Another array of the same memory, and no owner of the first one: it may be donated."""
+    return ArrayImpl(array.aval, array.sharding, array._arrays, committed=True, _skip_checks=True)

@@ -23,8 +23,9 @@ from .sync import HELD, cut, device_of, download, materialize, note_launch, refe
 
 if TYPE_CHECKING:
     from xla_dynamo.backend.executable import joint
-    from xla_dynamo.backend.runtime import job, pjrt, transfers
+    from xla_dynamo.backend.runtime import job, pjrt, replica_arrays, transfers
 else:
+    replica_arrays = lazily("xla_dynamo.backend.runtime.replica_arrays", globals())
     joint = lazily("xla_dynamo.backend.executable.joint", globals())
     job = lazily("xla_dynamo.backend.runtime.job", globals())
     pjrt = lazily("xla_dynamo.backend.runtime.pjrt", globals())
@@ -79,16 +80,29 @@ def launch(
     """Run a program on tensors of `device`, or of the CPU; its results are new tensors there.
 
     aliases: by argument, the result that takes over its memory, and that the caller then copies
-        into it.
+        into it, or would: such a result may be the argument, which has its new value.
     """
     arrays = _arrays_of(tensors, device)
-    results = _donating(executable, tensors, arrays, aliases) if aliases else executable(*arrays)
-    made = _tensors_of(results, device)
+    if aliases:
+        results, updated = _donating(executable, tensors, arrays, aliases)
+    else:
+        results, updated = executable(*arrays), {}
+    made = _tensors_of(results, device, updated)
     note_launch(device.index, results)
-    metrics.graph_launched(device.index, results, id(executable))
+    timed_by = _timed_by(results, updated)
+    metrics.graph_launched(device.index, len(results), timed_by, id(executable))
     for listener in on_launch:
         listener(executable)
     return made
+
+
+def _timed_by(results: Sequence[Array], updated: Mapping[int, torch.Tensor]) -> Array | None:
+    """A small result, which the next launch does not give away while it is waited for."""
+    ends = {0, len(results) - 1}
+    kept = [results[i] for i in ends - updated.keys()] if results else []
+    if kept:
+        return min(kept, key=lambda array: array.size)
+    return replica_arrays.twin(results[-1]) if results else None
 
 
 def _donating(
@@ -96,8 +110,11 @@ def _donating(
     tensors: Sequence[torch.Tensor],
     arrays: list[Array],
     aliases: Mapping[int, int],
-) -> Sequence[Array]:
-    """Run a program that takes over memory; what another tensor has as well is copied before."""
+) -> tuple[Sequence[Array], dict[int, torch.Tensor]]:
+    """Run a program that takes over memory; what another tensor has as well is copied before.
+
+    Gives its results, and by their positions the tensors that have them already.
+    """
     leaves = {i: leaf for i in aliases if (leaf := leaf_of(tensors[i])) is not None}
     given = {i: leaf.value for i, leaf in leaves.items() if leaf.value.array is arrays[i]}
     values, held = list(given.values()), [value.array for value in given.values()]
@@ -110,7 +127,11 @@ def _donating(
         results = executable(*arrays)
         for i, value in given.items():
             value.array = results[aliases[i]]
-    return results
+    # A copy into a parameter, of itself, would be differentiated.
+    return results, {
+        aliases[i]: tensor(value) if (own := tensors[i]).requires_grad else own
+        for i, value in given.items()
+    }
 
 
 # Who holds a value but for leaves, and an array, beside the list that is counted: the dictionary;
@@ -146,11 +167,16 @@ def _arrays_of(tensors: Sequence[torch.Tensor], device: torch.device) -> list[Ar
     return arrays
 
 
-def _tensors_of(arrays: Sequence[Array], device: torch.device) -> list[torch.Tensor]:
-    """New tensors on `device` for arrays that a graph gave."""
+def _tensors_of(
+    arrays: Sequence[Array], device: torch.device, updated: Mapping[int, torch.Tensor]
+) -> list[torch.Tensor]:
+    """New tensors on `device` for arrays that a graph gave, but for those that are `updated`."""
     home = pending.trace(device)
     made = []
-    for array in arrays:
+    for position, array in enumerate(arrays):
+        if position in updated:
+            made.append(updated[position])
+            continue
         dtype = dtypes.to_torch(array.dtype)
         if stored(dtype) is not dtype:
             made.append(tensor(upload(home, transfers.download(array))))

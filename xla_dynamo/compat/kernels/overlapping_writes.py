@@ -101,12 +101,24 @@ def _writes(op: Any) -> bool:
     return not renames and first.alias_info is not None and first.alias_info.is_write
 
 
+def _has_value_of(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a copy would change nothing, as of what a compiled graph has updated where it is."""
+    if torch.is_grad_enabled() and (target.requires_grad or source.requires_grad):
+        return False
+    leaf, other = values.leaf_of(target), values.leaf_of(source)
+    return leaf is not None and other is not None and leaf.value is other.value
+
+
 def inplace_kernel(op: Any) -> Callable[..., Any]:
     """The kernel of an in-place op that PyTorch runs, on the memory that its target shares."""
     first, *others = op._schema.arguments
     tensors = [i for i, other in enumerate(others) if isinstance(other.type, torch.TensorType)]
+    is_copy = op is torch.ops.aten.copy_.default
 
     def one(target: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if is_copy and _has_value_of(target, args[0]):
+            torch_private.mark_written([target])
+            return target
         if not torch_private.is_functional(target):
             return redispatch(op, (target, *args), kwargs)
         inplace_views.refuse_write(op, [target], args)
@@ -120,7 +132,7 @@ def inplace_kernel(op: Any) -> Callable[..., Any]:
             isinstance(args[i], torch.Tensor) for i in tensors if i < len(args)
         )
         if not plain:
-            if op is torch.ops.aten.copy_.default and args[0] is target:
+            if is_copy and args[0] is target:
                 return target  # eager copies nothing, and does not look at the memory
             shared = shared_memory(op, target)
             if shared is not None:
