@@ -51,7 +51,8 @@ class GangGraph:
         compile: Callable[[], joint.Run],
     ) -> None:
         self._meet, self._on, self._what = meet, on, _KIND + name
-        self._compile, self._run = compile, None
+        self._compile: Callable[[], joint.Run] | None = compile
+        self._run: joint.Run | None = None
         self.aliases = aliases
 
     def __call__(self, *arrays: Any) -> Sequence[Any]:
@@ -65,9 +66,10 @@ class GangGraph:
     def _launch(self, given: Sequence[tuple[GangGraph, Sequence[Any]]]) -> list[list[Any]]:
         run = next((graph._run for graph, _ in given if graph._run is not None), None)
         if run is None:
+            assert self._compile is not None
             run = self._compile()
         for graph, _ in given:
-            graph._run = run
+            graph._run, graph._compile = run, None  # what compiles holds a graph
         by_argument = zip(*[arrays for _, arrays in given], strict=True)
         stacks = run(*[replica_arrays.stack(each, self._on) for each in by_argument])
         results = [replica_arrays.parts(stack) for stack in stacks]

@@ -51,8 +51,8 @@ def ordered(function: Any) -> torch.fx.Graph:
 
 def optimized(graph: torch.fx.Graph, results: list[Any]) -> str:
     module = lower.lower_graph(graph, Target("cpu")).module
-    inputs = len(graph.find_nodes(op="placeholder"))
-    return pjrt.compile(module, devices(2), [None] * inputs, results, {}).optimized_hlo()
+    inputs = [(tuple(node.meta["val"].shape), None) for node in graph.find_nodes(op="placeholder")]
+    return pjrt.compile(module, devices(2), inputs, results, {}).optimized_hlo()
 
 
 def test_each_needs_the_one_before_it() -> None:
