@@ -19,6 +19,8 @@ ops = torch.ops.xla_dynamo
 class Job:
     """Notes what it is told, in the place of `runtime.job.Job`."""
 
+    alike = False
+
     def __init__(self) -> None:
         self.told: list[Any] = []
 

@@ -60,10 +60,9 @@ class Changes:
 
 def _replicas_of(parameters: Sequence[Tensor]) -> int:
     home, joint = resident.device_of(parameters), job.current()
-    processes = 1 if joint is None else joint.count
-    if home is None:
-        return processes
-    return resident.RESIDENCIES[home.type].replicas(home)
+    if home is not None:
+        return resident.RESIDENCIES[home.type].replicas(home)
+    return 1 if joint is None else joint.count
 
 
 def _average(gradients: Gradients, count: int) -> Gradients:

@@ -71,7 +71,7 @@ class JointProgram(Agreed):
     """Arrays of this process's replica in, and out; the other processes run the same collectives.
 
     lines: the collectives of the program, in order, as text that is equal in all processes.
-    whole: all of the program as text, where the job needs that to be equal, too.
+    whole: all of the program as text, for a job that needs that to be equal, too.
     compile: called with the devices of all replicas; gives what runs on stacks, an `Executable`.
 
     Raises:
@@ -86,7 +86,9 @@ class JointProgram(Agreed):
         whole: str = "",
     ) -> None:
         self._devices = joint.devices()
-        super().__init__(joint, name_of(lines, whole), lambda: compile(self._devices))
+        super().__init__(
+            joint, name_of(lines, whole if joint.alike else ""), lambda: compile(self._devices)
+        )
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Launch; returns before the device is done.
@@ -94,8 +96,7 @@ class JointProgram(Agreed):
         Raises:
             ReplicaError: a collective failed.
         """
-        stacks = [replica_arrays.stack([array], self._devices) for array in arrays]
-        return [replica_arrays.parts(stack)[0] for stack in self.on_stacks(*stacks)]
+        return replica_arrays.run_together(self.on_stacks, [arrays], self._devices)[0]
 
     def on_stacks(self, *stacks: Any) -> Sequence[Any]:
         """The same for a process with several replicas: what it takes and gives is theirs."""

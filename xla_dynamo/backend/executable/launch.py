@@ -68,15 +68,15 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
         )
     elif collectives:
         every = functools.partial(compile_executable, graph, request, aliases=aliases)
+        text = text_of(graph)
         if home is not None:
             # That of each replica has the name of its own device.
-            text = text_of(graph).replace(repr(home), repr(torch.device(home.type)))
+            text = text.replace(repr(home), repr(torch.device(home.type)))
             told = home, collectives, text, every, len(aliases)
             make = functools.partial(resident.RESIDENCIES[home.type].of_replicas, *told)
         else:
             of = job.of_collectives()
             device = of.client.local_devices()[0]
-            text = text_of(graph) if of.alike else ""
             make = functools.partial(joint.JointProgram, of, collectives, every, text)
     else:
         make = functools.partial(compile_executable, graph, request, device, aliases)

@@ -8,7 +8,7 @@ Private API of jax met here, seen on 0.7.2 to 0.12.0: array.ArrayImpl, core.Shap
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -54,6 +54,17 @@ def stack(arrays: Sequence[Array], devices: tuple[Device, ...]) -> Array:
 def parts(stack: Array) -> list[Array]:
     """The arrays of this process's replicas in a stack, or of its devices in a sharded array."""
     return stack._arrays
+
+
+def run_together(
+    run: Callable[..., Sequence[Array]],
+    arguments: Sequence[Sequence[Array]],
+    devices: tuple[Device, ...],
+) -> list[list[Array]]:
+    """What `run`, which takes and gives stacks, makes of each replica's arguments; by replica."""
+    stacks = run(*[stack(each, devices) for each in zip(*arguments, strict=True)])
+    results = [parts(each) for each in stacks]
+    return [[of[i] for of in results] for i in range(len(arguments))]
 
 
 def twin(array: Array) -> Array:

@@ -66,8 +66,7 @@ def of_replicas(
     """
     member = replicas.of_device(device.index)
     if member is None:
-        of = job.of_collectives()
-        return joint.JointProgram(of, lines, compile, text if of.alike else "")
+        return joint.JointProgram(job.of_collectives(), lines, compile, text)
     return member.world.graph(member.rank, lines, text, compile, aliases)
 
 

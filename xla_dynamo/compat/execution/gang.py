@@ -229,7 +229,6 @@ class Gang:
         traces: list[Trace] = [trace for trace, _, _ in given]
         live = tuple(sorted(set().union(*[live for _, live, _ in given])))  # somebody needs it
         dead = tuple(sorted(set(given[0][2]).intersection(*[dead for _, _, dead in given])))
-        on = self.devices()
         key = tuple([trace.state for trace in traces]), live, dead
         found = self._programs.get(key)
         if found is None:
@@ -237,9 +236,10 @@ class Gang:
             found = self._programs[key] = self.compile(traces[0], live, dead)
         program, run = found
         arguments = [sync.arguments(trace, program) for trace in traces]
-        stacks = run([replica_arrays.stack(each, on) for each in zip(*arguments, strict=True)])
-        results = [replica_arrays.parts(stack) for stack in stacks]
-        return [(program, [parts[i] for parts in results]) for i in range(len(traces))]
+        results = replica_arrays.run_together(
+            lambda *stacks: run([*stacks]), arguments, self.devices()
+        )
+        return [(program, each) for each in results]
 
     def devices(self) -> tuple[Any, ...]:
         """The PJRT devices of all replicas, by rank."""

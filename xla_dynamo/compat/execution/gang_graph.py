@@ -70,7 +70,4 @@ class GangGraph:
             run = self._compile()
         for graph, _ in given:
             graph._run, graph._compile = run, None  # what compiles holds a graph
-        by_argument = zip(*[arrays for _, arrays in given], strict=True)
-        stacks = run(*[replica_arrays.stack(each, self._on) for each in by_argument])
-        results = [replica_arrays.parts(stack) for stack in stacks]
-        return [[parts[i] for parts in results] for i in range(len(given))]
+        return replica_arrays.run_together(run, [arrays for _, arrays in given], self._on)

@@ -63,7 +63,7 @@ class Processes:
         self, rank: int, lines: Sequence[str], text: str, compile: joint.Compile, aliases: int
     ) -> joint.Run:
         """See `replicas.World`."""
-        return joint.JointProgram(self._job, lines, compile, text if self._job.alike else "")
+        return joint.JointProgram(self._job, lines, compile, text)
 
     def explain(self, error: Exception) -> NoReturn:
         """See `replicas.World`."""
@@ -105,8 +105,7 @@ class Gangs(Gang):
         self, lines: Sequence[str], text: str, compile: joint.Compile
     ) -> Callable[[], joint.Run]:
         """See `Gang`."""
-        whole = text if self._job.alike else ""
-        return lambda: joint.JointProgram(self._job, lines, compile, whole).on_stacks
+        return lambda: joint.JointProgram(self._job, lines, compile, text).on_stacks
 
     def compile(
         self, trace: Trace, live: Sequence[int], dead: Sequence[int]

@@ -163,17 +163,17 @@ def graph_enters(inputs: int, pending: bool) -> None:
 
 
 @optional(None)
-def graph_launched(device: int, results: int, last: Any, program: int) -> None:
+def graph_launched(device: int, results: int, timed_by: Any, program: int) -> None:
     """Graph `program` of torch.compile was launched by this thread.
 
-    results: how many it gave; last: one of them, by which the launch is timed.
+    results: how many it gave; timed_by: one of them.
     """
     sample("RunCachedGraphOutputData", results)
     with lock:
         counters[_execution()] += 1
         counters["CreateDataHandles"] += results
     if results:
-        watch(device, _thread.start, last, program, of_graph("ExecuteTime"))
+        watch(device, _thread.start, timed_by, program, of_graph("ExecuteTime"))
 
 
 @optional(None)
