@@ -86,7 +86,8 @@ ORDERS = {
         ("torch_xla", "torch_xla_py", "_XLAC"),
     ],
     BACKEND: [
-        ("ops", "graph", "options", "buckets", "metrics", "observers", "jax_adapter"),
+        ("ops", "graph", "options", "buckets", "metrics", "observers"),
+        ("cpu_threads", "jax_adapter"),
         ("runtime", "lowering"),
         ("decompositions",),
         ("passes",),

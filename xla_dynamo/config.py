@@ -42,6 +42,8 @@ class Config:
         another way is taken, and a warning says so. XLA_DYNAMO_STRICT ("1" or "0").
     keep_memory: whether freed host memory stays with the process for the next step, rather than
         going back to the kernel. XLA_DYNAMO_KEEP_MEMORY ("1" or "0").
+    bind_threads: whether XLA:CPU's threads stay on a core each, where there are up to four.
+        XLA_DYNAMO_BIND_THREADS ("1" or "0").
     numerics: the default of options={"numerics": ...}, also for the lazy device: "eager" or "xla".
         XLA_DYNAMO_NUMERICS.
     cpu_kernels: the default of options={"cpu_kernels": ...}, also for the lazy device: "torch" or
@@ -70,6 +72,7 @@ class Config:
     recompile_warning: int
     strict: bool
     keep_memory: bool
+    bind_threads: bool
     numerics: str
     cpu_kernels: str
     attention: str
@@ -101,6 +104,7 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         recompile_warning=_positive(environment, "XLA_DYNAMO_RECOMPILE_WARNING", 8),
         strict=_switch(environment, "XLA_DYNAMO_STRICT", default="0"),
         keep_memory=_switch(environment, "XLA_DYNAMO_KEEP_MEMORY", default="1"),
+        bind_threads=_switch(environment, "XLA_DYNAMO_BIND_THREADS", default="1"),
         numerics=_choice(environment, "XLA_DYNAMO_NUMERICS", "eager", "xla"),
         cpu_kernels=_choice(environment, "XLA_DYNAMO_CPU_KERNELS", "torch", "xla"),
         attention=_choice(environment, "XLA_DYNAMO_ATTENTION", "auto", "kernel", "xla"),

@@ -37,6 +37,8 @@ from jax._src.interpreters import mlir
 from jax._src.lib import _jax, utils, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.scipy import special
 
+from . import cpu_threads
+
 VERSION = version.__version_info__
 _WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 # Older versions end the process where they meet a flag that they do not know.
@@ -115,7 +117,7 @@ _THREADS = "PJRT_NPROC"
 
 @functools.cache
 def _cpu_client(asynchronous: bool, devices: int | None) -> Any:
-    with _variable(_THREADS, str(_THREADS_OF_DEVICE * (devices or 1)), (devices or 1) > 1):
+    with _pool_of(devices or 1):
         return xla_client.make_cpu_client(asynchronous=asynchronous, num_devices=devices)
 
 
@@ -126,7 +128,7 @@ def processes_client(service: Any, rank: int, count: int, devices: int, host: st
         service: this process's connection: see `coordination_client`.
         host: the name or address of this host for the others.
     """
-    with _variable(_THREADS, str(_THREADS_OF_DEVICE * devices), devices > 1):
+    with _pool_of(devices):
         return xla_client.make_cpu_client(
             asynchronous=True,
             distributed_client=service,
@@ -165,12 +167,20 @@ def coordination_client(address: str, rank: int, seconds: int) -> Any:
 
 
 @contextmanager
-def _variable(name: str, value: str, needed: bool) -> Iterator[None]:
-    """An environment variable, unless the user has set it."""
-    if not needed or name in os.environ:
+def _pool_of(devices: int) -> Iterator[None]:
+    """A client of so many devices that is made within gets the threads it needs."""
+    number = _THREADS_OF_DEVICE * devices if devices > 1 else cpu_threads.fixed()
+    with _variable(_THREADS, number), cpu_threads.bound():
+        yield
+
+
+@contextmanager
+def _variable(name: str, value: int | None) -> Iterator[None]:
+    """An environment variable, unless the user has set it; none for None."""
+    if value is None or name in os.environ:
         yield
         return
-    os.environ[name] = value
+    os.environ[name] = str(value)
     try:
         yield
     finally:
