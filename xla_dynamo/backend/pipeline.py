@@ -44,6 +44,7 @@ from .passes.lowering.order_collectives import order_collectives
 from .passes.lowering.results_of_matrices import return_matrices_as_rows
 from .passes.lowering.reverse_cumsum import join_reverse_cumsum
 from .passes.lowering.separate_all_reduces import separate_all_reduces
+from .passes.lowering.transposed_factors import transpose_before_products
 from .passes.lowering.unflatten_matmul import unflatten_matmul
 from .passes.numerics.exact_division import keep_exact_division
 from .passes.numerics.inplace_hazards import materialize_inplace_sources
@@ -102,6 +103,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         return_matrices_as_rows,  # likewise
         unflatten_matmul,
         contract_rows,  # not on the CPU
+        transpose_before_products,  # on the CPU
         materialize_inplace_sources,  # the cure of a miscompile: always on
         separate_all_reduces,
         order_collectives,  # on the CPU: programs of processes differ, their collectives must not
