@@ -31,10 +31,12 @@ from .passes.dynamo.nansum_dims import drop_empty_nansum_dims
 from .passes.dynamo.rnn_layers import use_rnn_layers
 from .passes.joint.attention_backward import save_attention_weights
 from .passes.joint.dynamic_slice import keep_dynamic_slice
+from .passes.joint.even_bags import look_up_even_bags
 from .passes.joint.expand_updates import expand_updates
 from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
 from .passes.joint.merge_equal import merge_equal
+from .passes.joint.permutations import compose_permutations
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
 from .passes.joint.symbolic_indices import keep_symbolic_indices
 from .passes.lowering.casts_beside_views import view_narrow_tensors
@@ -72,9 +74,11 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         expand_updates,  # the step of training_step's optimizer
         keep_dynamic_slice,  # x.narrow(dim, start, length) of a start that is a tensor
         keep_symbolic_indices,  # an int that only selects stays an argument
+        look_up_even_bags,  # an embedding bag of a table of indices needs no offsets
         recompute_log_softmax,  # backward gets two numbers a row instead of the output
         save_attention_weights,  # backward gets the weights where memory allows
         functionalize_rng,  # random ops become functions of a key
+        compose_permutations,  # backward permutes what is saved
         merge_equal,
         save_mutated_inputs,
         save_compared,
@@ -127,6 +131,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
         keep_dynamic_slice: "reading a start is a barrier: it is a number when the slice is made",
         keep_symbolic_indices: "integers are numbers or inputs when they are recorded",
         functionalize_rng: _RECORDED,
+        compose_permutations: _NO_PARTITION,
         merge_equal: _NO_PARTITION,
         save_mutated_inputs: _NO_PARTITION,
         save_compared: _NO_PARTITION,
@@ -147,6 +152,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
     },
     WayIn.BRIDGE: {},
     WayIn.TPU_COST: {
+        compose_permutations: _NO_PARTITION,
         merge_equal: _NO_PARTITION,
         save_mutated_inputs: _NO_PARTITION,
         save_compared: _NO_PARTITION,

@@ -162,7 +162,8 @@ def compile(
 
     def partition(joint: GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         joint_pass(joint, kwargs["num_fwd_outputs"])
-        with functorch_config.patch(cse=False):  # passes/joint/merge_equal did
+        # passes/joint/merge_equal did what cse does. A view that is saved would be a copy.
+        with functorch_config.patch(cse=False, recompute_views=True):
             return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
 
     with aot_cache.used(module, example_inputs, cache_key, lower) as (make, kept):

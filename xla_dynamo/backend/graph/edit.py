@@ -51,9 +51,15 @@ def insert(
     like: Node,
     value: Any,
 ) -> Node:
-    """A new node of `graph` whose value is known."""
+    """A new node of `graph` whose value is known.
+
+    Where `like` has no line (PyTorch's own modules have none), that of an operand will do.
+    """
     node = graph.call_function(op, tuple(args), dict(kwargs))
     node.meta = {**inherited(like), "val": value}
+    lines = (each.meta.get("stack_trace") for each in node.all_input_nodes)
+    if "stack_trace" not in node.meta and (line := next(filter(None, lines), None)):
+        node.meta["stack_trace"] = line
     return node
 
 
