@@ -111,3 +111,15 @@ def test_kernels_get_the_layout_of_eager(monkeypatch: pytest.MonkeyPatch) -> Non
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     assert len(images) == 6  # one of each convolution, two of each gradient
     assert all(image.is_contiguous(memory_format=torch.channels_last) for image in images)
+
+
+def test_what_forward_saved_is_not_copied() -> None:
+    """It has a transpose's strides in eager, and is row-major here."""
+    compiled = torch.compile(lambda x: x.transpose(1, 2).sigmoid().sum(), backend="xla")
+    x = torch.randn(2, 3, 4, requires_grad=True)
+
+    compiled(x).backward()
+    loss = compiled(x)
+    with torch.profiler.profile() as profile:  # modes see nothing of backward
+        loss.backward()
+    assert "aten::clone" not in {event.key for event in profile.key_averages()}

@@ -30,7 +30,7 @@ from xla_dynamo.backend.runtime.partitions import Partitions
 from xla_dynamo.bounded import Bounded
 from xla_dynamo.config import config
 
-from . import partition, segments, size_changes, static_program
+from . import input_layout, partition, segments, size_changes, static_program
 from .bucketed import Bucketed
 from .device_padding import DevicePadding
 from .launch import compile_launch, device_of
@@ -229,6 +229,7 @@ class _Program:
         request = replace(self._request, reason=self._reason(key))
         is_dynamic = self._symbols.sources or self._symbols.runtime_ints
         graph = fx.copy(self._graph)
+        input_layout.note_row_major(graph, arguments)
         given = arguments if is_dynamic else None
         run, _ = static_program.compile_for(graph, self._module, request, arguments=given)
         self._count(request.reason)

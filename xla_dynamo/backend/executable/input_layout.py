@@ -1,11 +1,15 @@
 """Arguments that are dense in another order than row-major (channels_last, a transpose) go in as
 they lie: the program takes the array of their memory, and transposes it, which costs XLA nothing
 where it can choose layouts. Else a call would copy them.
+
+What another program has computed, as forward does for backward, is row-major, whatever was traced:
+the first call tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -13,7 +17,15 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend.graph import edit, fx, memory_layout
 
 aten = torch.ops.aten
+_ROW_MAJOR = "row_major"  # of an argument's node
 Order = tuple[int, ...]  # a tensor's dimensions, from the outermost in memory to the innermost
+
+
+def note_row_major(graph: Graph, arguments: Sequence[Any]) -> None:
+    """Note which arguments are row-major in a call."""
+    for node, argument in zip(fx.placeholders(graph), arguments, strict=False):
+        if isinstance(argument, torch.Tensor) and argument.layout is torch.strided:
+            node.meta[_ROW_MAJOR] = argument.is_contiguous()
 
 
 def take_as_they_lie(graph: Graph, others: Collection[int]) -> dict[int, Order]:
@@ -25,7 +37,9 @@ def take_as_they_lie(graph: Graph, others: Collection[int]) -> dict[int, Order]:
     orders = {
         i: order
         for i, node in enumerate(placeholders)
-        if i not in others and (order := _order(node.meta["val"])) is not None
+        if i not in others
+        and not node.meta.get(_ROW_MAJOR)
+        and (order := _order(node.meta["val"])) is not None
     }
     for i, order in orders.items():
         _permute(graph, placeholders[i], order, placeholders[-1])
