@@ -65,8 +65,8 @@ def save_compared(joint: Graph, context: Context) -> bool:
     for node in reversed(joint.nodes):
         if node in forward:
             forward.update(node.all_input_nodes)
-        if node in wanted and node not in forward:
-            wanted.update(node.all_input_nodes)
+        if node in wanted and (node not in forward or fx.gives_views(node.target)):
+            wanted.update(node.all_input_nodes)  # views are made again of what is saved
         elif node in wanted and node.op != "placeholder":
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return bool(compared)
