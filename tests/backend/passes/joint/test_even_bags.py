@@ -60,10 +60,14 @@ def test_columns_of_a_larger_table() -> None:
 
 def test_batches_of_other_sizes() -> None:
     layer = torch.nn.EmbeddingBag(20, 3, mode="sum")
-    compiled = torch.compile(layer, backend="xla")
+
+    def both(indices: Tensor) -> Tensor:
+        return layer(indices[:, 1]) + layer(indices[:, 0] + 1)
+
+    compiled = torch.compile(both, backend="xla")
     for rows in (6, 5, 9):
-        indices = torch.randint(20, (rows, 4))
-        found, want = compiled(indices), layer(indices)
+        indices = torch.randint(19, (rows, 2, 4))
+        found, want = compiled(indices), both(indices)
         torch.testing.assert_close(found, want)
         torch.testing.assert_close(
             *(torch.autograd.grad(x.sum(), layer.weight) for x in (found, want))

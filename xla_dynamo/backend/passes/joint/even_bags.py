@@ -81,11 +81,11 @@ def _bag_size(indices: Node, offsets: Node) -> int | None:
     return size if statically_known_true(count == bags * size) else None
 
 
-def _table(indices: Node, size: int) -> Node | None:
+def _table(indices: Any, size: int) -> Node | None:
     """What `indices` were flattened from, if a row of it is a bag."""
     found = None
     while indices.target in _COPIES:
-        (indices,) = indices.all_input_nodes
+        indices = indices.args[0]
         shape = indices.meta["val"].shape
         if len(shape) == 2 and statically_known_true(shape[1] == size):
             found = indices
