@@ -20,7 +20,7 @@ from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.lowering.source import location_of
 from xla_dynamo.backend.runtime.partitions import Partitions
 
-from . import joint, onednn_lstm
+from . import depthwise, joint, onednn_lstm
 from .launch import device_of
 from .request import Request
 from .turns import Name
@@ -62,7 +62,7 @@ def of_name(name: Name, where: str) -> Callable[..., Any]:
     """The kernel that has a name, whatever modes the thread is in; where: the user's line."""
     _, op, how, number = name
     own = onednn_lstm.KERNELS.get(op)
-    compute = op if own is None else own(how)
+    compute: Any = own(how) if own is not None else depthwise.KERNELS.get(op, op)
 
     def run(*arguments: Any) -> Any:
         try:
