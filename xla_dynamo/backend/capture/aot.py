@@ -2,9 +2,10 @@
 
 The only file that touches AOTAutograd. Seen on torch 2.13. Private API met here:
 torch._dynamo.backends.common.aot_autograd, torch._functorch.aot_autograd.aot_export_joint_simple,
-min_cut_rematerialization_partition, CompileContext, TracingContext.fw_metadata
-(static_input_indices, num_forward_returns, tokens, input_info, mutated_inp_runtime_indices) and
-fake_mode, the meta["desc"] of a joint graph's nodes, and the `_dynamo_source` of placeholders.
+min_cut_rematerialization_partition, functorch's config (cse, recompute_views), CompileContext,
+TracingContext.fw_metadata (static_input_indices, num_forward_returns, tokens, input_info,
+mutated_inp_runtime_indices) and fake_mode, the meta["desc"] of a joint graph's nodes, and the
+`_dynamo_source` of placeholders.
 """
 
 from __future__ import annotations
