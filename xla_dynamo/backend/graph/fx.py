@@ -62,6 +62,13 @@ def gives_views(target: Any) -> bool:
     return alias is not None and not alias.is_write
 
 
+def transpose_of(node: Any) -> Node | None:
+    """The matrix that `node` is the transpose of; None for another node."""
+    ops = torch.ops.aten
+    is_swap = node.target is ops.permute.default and list(node.args[1]) == [1, 0]
+    return node.args[0] if is_swap or node.target is ops.t.default else None
+
+
 def bases(node: Node, through: Container[Any] = ()) -> Iterator[Node]:
     """`node`, the tensor that it is a view of, what that is a view of in turn, and so on.
 

@@ -8,11 +8,10 @@ values are the same.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.edit import call, drop_unused, insert, substitute
 from xla_dynamo.backend.passes.contract import Context
 
@@ -26,7 +25,7 @@ def contract_rows(graph: Graph, context: Context) -> bool:
     changed = False
     for node in graph.find_nodes(op="call_function", target=aten.mm.default):
         transposed, right = node.args
-        both = _transposed(transposed), right
+        both = fx.transpose_of(transposed), right
         rows = [x for x in both if isinstance(x, Node) and x.target is aten.view.default]
         lead = next((lead for x in rows if (lead := _lead(x))), [])
         if len(rows) == 2 and lead and _value(node).is_floating_point():
@@ -38,12 +37,6 @@ def contract_rows(graph: Graph, context: Context) -> bool:
     if changed:
         drop_unused(graph)
     return changed
-
-
-def _transposed(node: Any) -> Node | None:
-    """What `node` is the transpose of."""
-    is_swap = node.target is aten.permute.default and list(node.args[1]) == [1, 0]
-    return node.args[0] if is_swap or node.target is aten.t.default else None
 
 
 def _lead(rows: Node) -> list[int]:

@@ -9,11 +9,10 @@ barrier keeps XLA from taking the transpose into the product.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.fx import Graph
 
+from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.edit import call
 from xla_dynamo.backend.passes.contract import Context
 
@@ -30,16 +29,11 @@ def transpose_before_products(graph: Graph, context: Context) -> bool:
     changed = False
     for node in graph.find_nodes(op="call_function", target=aten.mm.default):
         left, right = node.args
-        if _is_transpose(left) and _pays(left.meta["val"], right.meta["val"]):
+        if fx.transpose_of(left) is not None and _pays(left.meta["val"], right.meta["val"]):
             with graph.inserting_before(node):
                 node.args = (call(graph, _BARRIER, left, like=left), right)
             changed = True
     return changed
-
-
-def _is_transpose(node: Any) -> bool:
-    is_swap = node.target is aten.permute.default and list(node.args[1]) == [1, 0]
-    return is_swap or node.target is aten.t.default
 
 
 def _pays(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.edit import call, drop_unused, insert
 from xla_dynamo.backend.passes.contract import Context
 
@@ -147,10 +148,7 @@ def _leading(shape: list[int], rows: int) -> list[int]:
 
 
 def _transposed(graph: Graph, matrix: Node) -> Node:
-    swapped = matrix.target is aten.permute.default and matrix.args[1] == [1, 0]
-    if swapped or matrix.target is aten.t.default:
-        return _source(matrix)
-    return call(graph, aten.t.default, matrix, like=matrix)
+    return fx.transpose_of(matrix) or call(graph, aten.t.default, matrix, like=matrix)
 
 
 def _batched_product(graph: Graph, node: Node, by_heads: bool) -> bool:

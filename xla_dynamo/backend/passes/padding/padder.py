@@ -120,11 +120,7 @@ class Padder:
         with self._mode:
             value = pytree.tree_map_only(torch.Tensor, _row_major, op(*values, **keywords))
         with self.graph.inserting_before(self.node):
-            made = edit.insert(self.graph, op, args, kwargs, like=self.node, value=value)
-        for operand in made.all_input_nodes if "stack_trace" not in made.meta else ():
-            if "stack_trace" in operand.meta:
-                made.meta["stack_trace"] = operand.meta["stack_trace"]
-        return made
+            return edit.insert(self.graph, op, args, kwargs, like=self.node, value=value)
 
     def value(self, node: Node) -> Any:
         """The value of a node of the padded program."""
