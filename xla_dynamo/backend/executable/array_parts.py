@@ -195,10 +195,8 @@ def _run_of(last: LastProgram) -> Run:
     if executable is None:
         return list
 
-    def run(arrays: list[Any]) -> Sequence[Any]:
-        return executable(*arrays)
-
-    return cores.alone(run, last.elements)
+    program = cores.alone(executable, last.elements)
+    return lambda arrays: program(*arrays)
 
 
 def to_json(of: InTurn) -> tuple[dict[str, Any], list[pjrt.Executable]] | None:

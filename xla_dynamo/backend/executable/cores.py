@@ -23,8 +23,10 @@ def elements(graph: Graph) -> int:
     return sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
 
-def alone(run: Callable[[list[Any]], Made], elements: int) -> Callable[[list[Any]], Made]:
+def alone(run: Callable[..., Made], elements: int) -> Callable[..., Made]:
     """`run`, once the threads of PyTorch's kernels have ended, if it takes long enough for that.
+
+    Its arguments are made before: a copy of a tensor would start new threads.
 
     elements: of the program's graph.
     """
@@ -33,9 +35,9 @@ def alone(run: Callable[[list[Any]], Made], elements: int) -> Callable[[list[Any
     return _without_kernels(run) if is_long else run
 
 
-def _without_kernels(run: Callable[[list[Any]], Made]) -> Callable[[list[Any]], Made]:
-    def after_them(arguments: list[Any]) -> Made:
+def _without_kernels(run: Callable[..., Made]) -> Callable[..., Made]:
+    def after_them(*arguments: Any) -> Made:
         openmp.end_threads()
-        return run(arguments)
+        return run(*arguments)
 
     return after_them

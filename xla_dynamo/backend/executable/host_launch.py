@@ -51,14 +51,14 @@ class Launched:
         self.run = planned(launch.planned, lambda given: ())
         if program is not None:
             slots = buffers.slots(device, launch.used, launch.resident, (), launch.orders)
-            run = on_tensors(program, slots)
-            self.run = planned(launch.planned, cores.alone(run, launch.elements))
+            run = on_tensors(cores.alone(program, launch.elements), slots)
+            self.run = planned(launch.planned, run)
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         return self.run(arguments)
 
 
-def on_tensors(program: pjrt.Executable, slots: Sequence[buffers.Slot]) -> Run:
+def on_tensors(program: Callable[..., Any], slots: Sequence[buffers.Slot]) -> Run:
     """Run a program that is done when its launch returns; its results as tensors."""
     return lambda given: transfers.computed(program(*buffers.arrays(slots, given)))
 

@@ -45,7 +45,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     placeholders = fx.placeholders(graph)
     device, home = device_of(graph, request.options)
     strided = request.visible if home is None else 0  # such tensors have no strides of their own
-    planned = output_plan.plan(graph, strided, request.visible, request.no_output_aliasing)
+    is_part = request.parts is not None
+    planned = output_plan.plan(graph, strided, request.visible, request.no_output_aliasing, is_part)
     edit.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:
@@ -122,8 +123,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     if request.parts is not None and _ends_in_call(executable, homes):
         told = tuple(used), tuple(request.resident), orders, tuple(planned), elements
         return host_launch.Launched(HostLaunch(*told), executable, device)
-    run_all = _on_tensors(executable, slots, device, homes)
-    return host_launch.planned(planned, cores.alone(run_all, elements))
+    run_all = _on_tensors(executable, slots, device, homes, elements)
+    return host_launch.planned(planned, run_all)
 
 
 def device_of(graph: Graph, options: Options) -> tuple[Any, torch.device | None]:
@@ -177,16 +178,18 @@ def _on_tensors(
     slots: Sequence[buffers.Slot],
     device: pjrt.Device,
     homes: Sequence[torch.device],
+    elements: int,
 ) -> Callable[[list[Any]], Sequence[torch.Tensor]]:
-    """Run a program on torch tensors; its results go to `homes`."""
+    """Run a program on torch tensors; its results go to `homes`. elements: see cores."""
     host = all(home.type == "cpu" for home in homes)
     if device.platform == "gpu":
         return _ordered(executable, slots, device, homes)
+    program = cores.alone(executable, elements)
     if _ends_in_call(executable, homes):
-        return host_launch.on_tensors(executable, slots)
+        return host_launch.on_tensors(program, slots)
 
     def run(given: list[Any]) -> Sequence[torch.Tensor]:
-        arrays = executable(*buffers.arrays(slots, given))
+        arrays = program(*buffers.arrays(slots, given))
         return transfers.to_tensors(arrays, device, host)
 
     if host:
