@@ -25,7 +25,7 @@ def _graph() -> Graph:
     first, second = (graph.call_method("pop", (arguments, 0)) for _ in range(2))
     both = graph.call_function(_split, ([first, second],))
     item = graph.call_function(operator.getitem, (both, 1))
-    summed = graph.call_function(torch.add, (item, second))
+    summed = graph.call_function(torch.add, (item, second), {"alpha": 1})
     graph.output([summed, None, item])
     return graph
 

@@ -1,7 +1,8 @@
 """For outputs that alias one storage in eager, choose the tensor to compute: their base.
 
 The base is an output that spans the storage if there is one, else the common base of views that
-overlap. Disjoint views get storages of their own, so that XLA need not keep the base.
+overlap. Disjoint views get storages of their own, so that XLA need not keep the base; or, if they
+are all of it and no user gets them, views of it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ def is_alias(node: Node, other: Node) -> bool:
     return same and _storage(node) == _storage(other)
 
 
-def bases(results: Sequence[Any]) -> dict[Storage, Node]:
-    """By storage: the first result that spans it, or the base of results that overlap in it."""
+def bases(results: Sequence[Any], of_pieces: bool = False) -> dict[Storage, Node]:
+    """By storage: the first result that spans it, or the base of results that overlap in it.
+
+    of_pieces: or of results that are all of it together.
+    """
     found: dict[Storage, Node] = {}
     for result in _computed(results):
         if _spans_storage(result):
             found.setdefault(_storage(result), result)
     spanned = {storage for storage, *_ in found}
-    for storage, views in overlapping(results).items():
+    joined = overlapping(results) | (pieces(results) if of_pieces else {})
+    for storage, views in joined.items():
         if storage not in spanned and (base := _common_base(views[0])) is not None:
             found[storage, False, False] = base
     return found
@@ -47,14 +52,33 @@ def bases(results: Sequence[Any]) -> dict[Storage, Node]:
 
 def overlapping(results: Sequence[Any]) -> dict[int, list[Node]]:
     """By storage: the results that alias it, where two have an element in common."""
+    return {
+        storage: group
+        for storage, group in _aliases(results).items()
+        if memory_layout.overlap([node.meta["val"] for node in group])
+    }
+
+
+def pieces(results: Sequence[Any]) -> dict[int, list[Node]]:
+    """By storage: the results that fill it, where none has an element twice."""
+    return {
+        storage: group
+        for storage, group in _aliases(results).items()
+        if _fill([node.meta["val"] for node in group])
+    }
+
+
+def _fill(values: Sequence[torch.Tensor]) -> bool:
+    repeats = any(memory_layout.repeats_elements(v.shape, v.stride()) for v in values)
+    return not repeats and sum(v.nbytes for v in values) == values[0].untyped_storage().nbytes()
+
+
+def _aliases(results: Sequence[Any]) -> dict[int, list[Node]]:
+    """By storage: the results that alias it, if more than one does."""
     groups: dict[int, list[Node]] = collections.defaultdict(list)
     for result in dict.fromkeys(_computed(results)):
         groups[_storage(result)[0]].append(result)
-    return {
-        storage: group
-        for storage, group in groups.items()
-        if len(group) > 1 and memory_layout.overlap([node.meta["val"] for node in group])
-    }
+    return {storage: group for storage, group in groups.items() if len(group) > 1}
 
 
 def overlapping_views(results: Sequence[Any]) -> dict[Node, tuple[Node, view_chain.ViewOps]]:

@@ -84,15 +84,18 @@ class Output:
         return (view.conj() if self.conjugate else view).detach()
 
 
-def plan(graph: Graph, strided: int, views: int, no_aliasing: bool = False) -> list[Output]:
+def plan(
+    graph: Graph, strided: int, views: int, no_aliasing: bool = False, is_part: bool = False
+) -> list[Output]:
     """Decide how each output is made; leave only distinct computed tensors in `graph`.
 
     The first `strided` outputs get eager's strides, the first `views` are views of arguments where
-    eager's are. With `no_aliasing`, no two outputs share memory.
+    eager's are. With `no_aliasing`, no two outputs share memory. In a part of a graph, the outputs
+    into which a tensor is split (queries, keys and values) are views of it, which XLA need not copy.
     """
     placeholders = fx.placeholders(graph)
     results = fx.results(graph)
-    bases = {} if no_aliasing else output_aliasing.bases(results[:strided])
+    bases = {} if no_aliasing else output_aliasing.bases(results[:strided], is_part)
     overlapping = {} if no_aliasing else output_aliasing.overlapping_views(results[strided:views])
     positions: dict[tuple[Node, tuple[int, ...] | None], int] = {}
     arrays: list[Node] = []

@@ -84,7 +84,8 @@ def connect(
                 values[node] = calls.call_function(operator.getitem, (results, at))
         elif step in kernels or _source(step) in kernels:
             run = kernels.get(step, operator.getitem)
-            values[step] = calls.call_function(run, map_arg(step.args, values.__getitem__))
+            args, kwargs = map_arg((step.args, step.kwargs), values.__getitem__)
+            values[step] = calls.call_function(run, args, kwargs)
         else:
             args, kwargs = map_arg((step.args, step.kwargs), operand)
             values[step] = calls.call_function(_run_eagerly(step), args, kwargs)

@@ -64,10 +64,10 @@ def of_name(name: Name, where: str) -> Callable[..., Any]:
     own = onednn_lstm.KERNELS.get(op)
     compute: Any = own(how) if own is not None else depthwise.KERNELS.get(op, op)
 
-    def run(*arguments: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
             with kernels_only():
-                return compute(*arguments)
+                return compute(*args, **kwargs)
         except Exception as error:
             error.add_note(f"PyTorch's kernel of {op}, at {where}. {kernel_calls.REMEDY}")
             error_origin.blame(error, number)

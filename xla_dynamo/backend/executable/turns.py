@@ -43,9 +43,10 @@ def to_json(graph: Graph, names: Mapping[Any, Name]) -> list[Any]:
         if node.op == "placeholder":
             continue
         name = names.get(node.target) if node.op == "call_function" else (node.op, node.target)
-        if name is None or node.kwargs or name[0] == "get_attr":
+        if name is None or name[0] == "get_attr":
             raise plain.NotPlain(f"{node.op} {node.target}")
-        lines.append([plain.to_json(name), plain.to_json(node.args, number)])
+        given = node.args, dict(node.kwargs)
+        lines.append([plain.to_json(name), plain.to_json(given, number)])
         number[node] = len(number)
     return lines
 
@@ -55,11 +56,11 @@ def graph_of(lines: list[Any], function_of: Callable[[Name], Callable[..., Any]]
     graph = Graph()
     values = [graph.placeholder("arguments")]
     for told, given in lines:
-        name, args = plain.of_json(told), plain.of_json(given, values)
+        name, (args, kwargs) = plain.of_json(told), plain.of_json(given, values)
         if name[0] == "output":
             graph.output(*args)
         elif name[0] == "call_method":
             values.append(graph.call_method(name[1], args))
         else:
-            values.append(graph.call_function(function_of(name), args))
+            values.append(graph.call_function(function_of(name), args, kwargs))
     return graph

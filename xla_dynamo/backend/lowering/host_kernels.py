@@ -1,7 +1,8 @@
 """The ops that XLA:CPU leaves to PyTorch's own kernels, where those are faster.
 
 XLA:CPU's convolutions take up to ten times the time of oneDNN's. A call costs 0.1 to 0.2 ms, so it
-is for work that is larger. `options={"cpu_kernels": "xla"}` makes programs of XLA's own alone.
+is for work that is larger. `options={"cpu_kernels": "xla"}` makes programs of XLA's own alone. The
+times of products and attention are in `host_products`.
 
 CPU time of PyTorch's kernel / of XLA:CPU's program, one thread of a Zen 4 (torch 2.13, jaxlib
 0.10.2), forward and backward:
@@ -23,7 +24,6 @@ CPU time of PyTorch's kernel / of XLA:CPU's program, one thread of a Zen 4 (torc
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ from torch.fx.node import map_arg
 import xla_dynamo.backend.ops  # noqa: F401  (the tables name its ops)
 from xla_dynamo.backend.graph import kernel_calls
 
-from . import dtypes
+from . import dtypes, host_products
 from .registry import Target
 
 aten = torch.ops.aten
@@ -47,7 +47,7 @@ _FEW_TAPS = 9
 
 def is_left(node: Node, target: Target) -> bool:
     """Whether PyTorch's kernel computes this node in a program for `target`."""
-    return _pays(node, target, PAYS)
+    return not node.kwargs and _pays(node, target, PAYS)
 
 
 def is_worth_leaving_for(node: Node, target: Target) -> bool:
@@ -62,7 +62,7 @@ def is_left_between(node: Node, target: Target) -> bool:
 
 def _pays(node: Node, target: Target, table: Mapping[Any, Pays]) -> bool:
     pays = table.get(node.target) if target.kernels == "torch" else None
-    if pays is None or node.kwargs:
+    if pays is None:
         return False
     return pays(map_arg(node.args, lambda operand: operand.meta["val"]), node.meta["val"])
 
@@ -120,13 +120,8 @@ def _is_lstm_left(x: torch.Tensor, w_ih: torch.Tensor, w_hh: torch.Tensor, w_hr:
 def _is_fast(dtype: torch.dtype) -> bool:
     """Whether PyTorch has a kernel of this CPU's own instructions."""
     if dtype == torch.bfloat16:
-        return _has_bfloat16()
+        return host_products.has_bfloat16()
     return dtype in (torch.float32, torch.float64)
-
-
-@functools.cache
-def _has_bfloat16() -> bool:
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _is_large(small: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -138,10 +133,20 @@ def _is_large(small: torch.Tensor, weight: torch.Tensor) -> bool:
 PAYS: dict[Any, Pays] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
+    aten.linear.default: host_products.product,
+    aten.mm.default: host_products.product,
+    aten.bmm.default: host_products.product,
+    aten.addmm.default: host_products.sum_with_product,
+    aten.baddbmm.default: host_products.sum_with_product,
 }
 
-# Where no program can call it: oneDNN's LSTM has results of sizes that it alone knows.
+# Where no program calls it: a mask and a scale are keywords; and oneDNN's LSTM has results of sizes
+# that it alone knows.
 PAYS_BETWEEN: dict[Any, Pays] = {
+    aten._scaled_dot_product_flash_attention_for_cpu.default: host_products.attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
+        host_products.attention_backward
+    ),
     torch.ops.xla_dynamo.lstm_layer.default: _lstm,
     torch.ops.xla_dynamo.lstm_layer_backward.default: _lstm_backward,
 }

@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph.edit import call, drop_detached, substitute
 from xla_dynamo.backend.graph.fx import arguments, is_symbolic
+from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
@@ -36,7 +37,7 @@ def save_attention_weights(graph: Graph, context: Context) -> bool:
         if logsumexp is not None and _is_small(node):
             drop_detached(graph, logsumexp)
             users = list(logsumexp.users)
-            if len(users) == 1 and _is_gradient(users[0], node):
+            if len(users) == 1 and _is_gradient(users[0], node) and _is_xlas(users[0], context):
                 _rewrite(graph, node, logsumexp, users[0])
                 changed = True
     return changed
@@ -48,6 +49,11 @@ def _is_gradient(user: Node, forward: Node) -> bool:
     given, taken = arguments(user), arguments(forward)
     names = ("query", "key", "value", "dropout_p", "is_causal", "attn_mask", "scale")
     return given["dropout_p"] == 0 and all(given[name] == taken[name] for name in names)
+
+
+def _is_xlas(backward: Node, context: Context) -> bool:
+    """Whether no kernel of PyTorch's takes less time, which saves nothing else."""
+    return not host_kernels.is_worth_leaving_for(backward, context.target)
 
 
 def _is_small(forward: Node) -> bool:

@@ -1,0 +1,121 @@
+"""Large products of bfloat16 and attention are PyTorch's own kernels, with eager's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import xla_dynamo.compat
+from xla_dynamo.backend.lowering import host_products
+
+ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def _leaves(*sizes: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [(torch.randn(size) * 0.2).to(dtype).requires_grad_() for size in sizes]
+
+
+def _assert_same(
+    eager: Callable[..., Tensor], ours: Callable[..., Tensor], inputs: Sequence[Tensor]
+) -> None:
+    bound = 0.02 if inputs[0].dtype == torch.bfloat16 else 1e-4
+    want, got = eager(*inputs), ours(*inputs)
+    torch.testing.assert_close(got, want, rtol=bound, atol=bound)
+    grad = torch.randn_like(want)
+    gradients = [torch.autograd.grad(made, inputs, grad) for made in (want, got)]
+    for theirs, mine in zip(*gradients, strict=True):
+        atol = bound * float(theirs.abs().max())
+        torch.testing.assert_close(mine, theirs, rtol=bound, atol=atol)
+
+
+def _layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.silu(F.linear(x * 2, weight, bias)) * 3
+
+
+@pytest.mark.parametrize("rows", [2, 512])
+def test_products_of_bfloat16(rows: int, calls: list[str]) -> None:
+    inputs = _leaves([rows, 1024], [1024, 1024], [1024], dtype=torch.bfloat16)
+    _assert_same(_layer, torch.compile(_layer, backend="xla"), inputs)
+    has_units = host_products.has_bfloat16()
+    assert ("addmm.default" in calls) == has_units
+    assert calls.count("mm.default") == (1 if rows == 2 else 2) * has_units
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float32, 512), (torch.float16, 512), (torch.bfloat16, 128)]
+)
+def test_other_products_are_xlas(dtype: torch.dtype, size: int, calls: list[str]) -> None:
+    inputs = [each.detach() for each in _leaves([size, size], [size, size], [size], dtype=dtype)]
+    got = torch.compile(_layer, backend="xla")(*inputs)
+    torch.testing.assert_close(got, _layer(*inputs), rtol=0.02, atol=0.02)
+    assert calls == []
+
+
+def test_products_lazily(calls: list[str]) -> None:
+    inputs = _leaves([512, 1024], [1024, 1024], [1024], dtype=torch.bfloat16)
+    xla_dynamo.compat.install()
+    _assert_same(_layer, lambda *given: _layer(*[x.to("xla") for x in given]).cpu(), inputs)
+    assert ("mm.default" in calls) == host_products.has_bfloat16()
+
+
+def _heads(qkv: Tensor, causal: bool = True, scale: float | None = None) -> Tensor:
+    """Self-attention of 8 heads, as a decoder's layer has it."""
+    batch, length, width = qkv.shape
+    heads = (qkv * 2).view(batch, length, 3, 8, width // 24).permute(2, 0, 3, 1, 4)
+    mixed = F.scaled_dot_product_attention(*heads, is_causal=causal, scale=scale)
+    return mixed.transpose(1, 2).reshape(batch, length, -1) * 3
+
+
+@pytest.mark.parametrize(
+    ("causal", "dtype", "length", "kernels"),
+    [
+        (True, torch.float32, 640, {ATTENTION, f"{ATTENTION}_backward"}),
+        (False, torch.float32, 448, {f"{ATTENTION}_backward"}),
+        (True, torch.float32, 64, set()),
+        (True, torch.bfloat16, 640, set()),
+    ],
+)
+def test_attention(
+    causal: bool, dtype: torch.dtype, length: int, kernels: set[str], calls: list[str]
+) -> None:
+    (qkv,) = _leaves([2, length, 3 * 8 * 64], dtype=dtype)
+
+    def attention(qkv: Tensor) -> Tensor:
+        return _heads(qkv, causal)
+
+    _assert_same(attention, torch.compile(attention, backend="xla"), [qkv])
+    assert {call.removesuffix(".default") for call in calls} == kernels
+
+
+def test_attention_with_a_mask_and_a_scale(calls: list[str]) -> None:
+    query, key, value = _leaves(*[[1, 8, 640, 64]] * 3, dtype=torch.float32)
+    mask = torch.rand(1, 1, 640, 640) > 0.3
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query * 2, key, value, attn_mask=mask, scale=0.2) + 1
+
+    _assert_same(attention, torch.compile(attention, backend="xla"), [query, key, value])
+    assert set(calls) == {f"{ATTENTION}.default", f"{ATTENTION}_backward.default"}
+
+
+def test_queries_keys_and_values_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are views of what the program before computes, as in eager, and so is the result."""
+    copies: list[Sequence[int]] = []
+    contiguous = Tensor.contiguous
+
+    def copied(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
+        if not tensor.is_contiguous():
+            copies.append(tensor.shape)
+        return contiguous(tensor, *args, **kwargs)  # type: ignore[arg-type]
+
+    (qkv,) = _leaves([2, 640, 3 * 8 * 64], dtype=torch.float32)
+    compiled = torch.compile(_heads, backend="xla")
+    compiled(qkv).sum().backward()
+    monkeypatch.setattr(Tensor, "contiguous", copied)
+    compiled(qkv).sum().backward()
+    assert copies == []

@@ -1,0 +1,91 @@
+"""Products of matrices, and attention, for which PyTorch's kernels take less time than XLA:CPU.
+
+Milliseconds of PyTorch's / of XLA's, two cores of a Zen 4 (torch 2.13, jaxlib 0.10.2). XLA turns
+the factors of most products of bfloat16 into float32 first:
+
+| rows, weights in bfloat16 | |
+|---|---|
+| 1, 4096x4096 | 1.7, 12 |
+| 4, 1024x1024 | 0.08, 0.48 |
+| 128, 512x2048 | 0.65, 1.7 |
+| 256, 768x3072 | 3.0, 7.4 |
+| 512, 768x768 | 1.6, 5.7 |
+
+A program that is left and begun again costs 0.3 to 1. Where weights are cast in the program, XLA is
+faster than here: the step of a GPT of 256 features takes 130, and 140 with all products of 1e8 left
+to PyTorch; a layer of BERT-base 110, so 90. float32 takes the same of both, and float16 is 10 times
+as slow in PyTorch.
+
+Attention of batch x heads x queries x features, forward; forward and backward:
+
+| | float32 | bfloat16 |
+|---|---|---|
+| 8x4x128x64, causal | 1.0, 1.6; 4.4, 6.5 | 1.3, 1.0; 6.8, 5.9 |
+| 4x12x256x64 | 5.7, 5.1; 20, 28 | 7.5, 3.9; 30, 39 |
+| 1x16x512x64, causal | 7.2, 11; 28, 38 | 7.7, 7.3; 30, 33 |
+| 1x16x512x64 | 7.1, 9.2; 26, 35 | 9.1, 7.5; 30, 35 |
+| 2x12x1024x64, causal | 31, 58; 111, 209 | 31, 47; 102, 198 |
+| 1x8x4096x40 | | 171, 576; 490, 1506 |
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_LEAST_WORK = 3e8  # products
+_FEW_ROWS, _LARGE_MATRIX = 64, 2**20
+_LEAST_WORK_OF_ATTENTION = 2e8
+_MANY_KEYS = {torch.float32: 512, torch.bfloat16: 1024}
+
+
+def product(args: Sequence[Any], out: Any) -> bool:
+    """Of `aten::mm`, `aten::bmm` and `aten::linear`."""
+    return _is_left(args[0], args[1], out)
+
+
+def sum_with_product(args: Sequence[Any], out: Any) -> bool:
+    """Of `aten::addmm` and `aten::baddbmm`."""
+    return _is_left(args[1], args[2], out)
+
+
+def _is_left(left: Tensor, right: Tensor, out: Tensor) -> bool:
+    if not left.dtype == right.dtype == torch.bfloat16 or not has_bfloat16():
+        return False
+    rows = left.numel() // max(left.shape[-1], 1)
+    is_large = out.numel() * left.shape[-1] >= _LEAST_WORK
+    return is_large or (rows <= _FEW_ROWS and right.numel() >= _LARGE_MATRIX)
+
+
+def attention(args: Sequence[Any], out: Any) -> bool:
+    """Of `aten::_scaled_dot_product_flash_attention_for_cpu`: it leaves out what is masked."""
+    query, key, *rest = args
+    is_causal = len(rest) > 2 and rest[2]
+    least = 0 if is_causal and query.dtype == torch.float32 else _many_keys(query)
+    return _is_large(query, key) and key.shape[-2] >= least
+
+
+def attention_backward(args: Sequence[Any], out: Any) -> bool:
+    """Of its gradient."""
+    query, key = args[1:3]
+    least = 0 if query.dtype == torch.float32 else _many_keys(query)
+    return _is_large(query, key) and key.shape[-2] >= least
+
+
+def _is_large(query: Tensor, key: Tensor) -> bool:
+    is_fast = query.dtype == torch.float32 or (query.dtype == torch.bfloat16 and has_bfloat16())
+    return is_fast and query.numel() * key.shape[-2] >= _LEAST_WORK_OF_ATTENTION
+
+
+def _many_keys(query: Tensor) -> int:
+    return _MANY_KEYS.get(query.dtype, 0)
+
+
+@functools.cache
+def has_bfloat16() -> bool:
+    """Whether PyTorch has kernels of this CPU's own instructions for it."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
