@@ -91,7 +91,7 @@ def plan(
 
     The first `strided` outputs get eager's strides, the first `views` are views of arguments where
     eager's are. With `no_aliasing`, no two outputs share memory. In a part of a graph, the outputs
-    into which a tensor is split (queries, keys and values) are views of it, which XLA need not copy.
+    into which a tensor is split (queries, keys and values) are views of it: XLA copies nothing.
     """
     placeholders = fx.placeholders(graph)
     results = fx.results(graph)
