@@ -1,8 +1,8 @@
 """For outputs that alias one storage in eager, choose the tensor to compute: their base.
 
 The base is an output that spans the storage if there is one, else the common base of views that
-overlap. Disjoint views get storages of their own, so that XLA need not keep the base; but where they
-are all of it, in a part of a graph whose next part is a kernel, they are views of it.
+overlap. Disjoint views get storages of their own, so that XLA need not keep the base; but where
+they are all of it, in a part of a graph whose next part is a kernel, they are views of it.
 """
 
 from __future__ import annotations
