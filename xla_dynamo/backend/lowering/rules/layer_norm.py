@@ -114,9 +114,9 @@ def native_group_norm_backward(
 
 
 def _standardize(x: Array, axes: Sequence[int], eps: float) -> tuple[Array, Array, Array]:
-    mean = jnp.mean(x, axes, keepdims=True)
+    mean = _numerics.mean(x, axes, keepdims=True)
     centered = x - mean
-    rstd = lax.rsqrt(jnp.mean(jnp.square(centered), axes, keepdims=True) + eps)
+    rstd = lax.rsqrt(_numerics.mean(jnp.square(centered), axes, keepdims=True) + eps)
     return centered * rstd, mean, rstd
 
 
