@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,31 +10,19 @@ import torch
 from torch.nn import functional as F
 
 import xla_dynamo.compat
+from tests.backend.lowering.same_gradients import assert_same
 from tests.backend.seen_ops import Seen
 from xla_dynamo.backend.executable.exported import lower_exported
 from xla_dynamo.backend.graph import kernel_calls
 from xla_dynamo.backend.runtime import host_kernels
 from xla_dynamo.config import config
 
+BOUND = 0.03  # of bfloat16
+
 
 def _assert_like_eager(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
     """Results and gradients; XLA's neighbours of the kernel round in their own way."""
-    _assert_same(function, torch.compile(function, backend="xla"), inputs)
-
-
-def _assert_same(
-    eager: Callable[..., torch.Tensor],
-    function: Callable[..., torch.Tensor],
-    inputs: Sequence[torch.Tensor],
-) -> None:
-    bound = 0.03 if inputs[0].dtype == torch.bfloat16 else 1e-4
-    theirs, ours = eager(*inputs), function(*inputs)
-    torch.testing.assert_close(ours, theirs, rtol=bound, atol=bound)
-    grad = torch.randn_like(theirs)
-    gradients = [torch.autograd.grad(made, inputs, grad) for made in (theirs, ours)]
-    for want, got in zip(*gradients, strict=True):
-        bounds = {"rtol": bound, "atol": bound * float(want.abs().max())}
-        torch.testing.assert_close(got, want, **bounds)
+    assert_same(function, torch.compile(function, backend="xla"), inputs, BOUND)
 
 
 def _bias(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -81,7 +69,7 @@ def test_lazily(case: str, calls: list[str]) -> None:
     def lazily(*inputs: torch.Tensor) -> torch.Tensor:
         return function(*[each.to("xla") for each in inputs]).cpu()
 
-    _assert_same(function, lazily, (x.requires_grad_(), weight.requires_grad_()))
+    assert_same(function, lazily, (x.requires_grad_(), weight.requires_grad_()), BOUND)
     assert set(calls) == {"convolution.default", "convolution_backward.default"}
 
 
@@ -97,7 +85,7 @@ def test_compiled_on_the_lazy_device(case: str, calls: list[str]) -> None:
     def there(*inputs: torch.Tensor) -> torch.Tensor:
         return compiled(*[each.to("xla") for each in inputs]).cpu()
 
-    _assert_same(function, there, (x.requires_grad_(), weight.requires_grad_()))
+    assert_same(function, there, (x.requires_grad_(), weight.requires_grad_()), BOUND)
     assert set(calls) == {"in convolution.default", "in convolution_backward.default"}
 
 

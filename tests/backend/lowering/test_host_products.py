@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -10,27 +11,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import xla_dynamo.compat
+from tests.backend.lowering.same_gradients import assert_same
 from xla_dynamo.backend.lowering import host_products
 
+BOUND = 0.02  # of bfloat16
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def _leaves(*sizes: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
     torch.manual_seed(0)
     return [(torch.randn(size) * 0.2).to(dtype).requires_grad_() for size in sizes]
-
-
-def _assert_same(
-    eager: Callable[..., Tensor], ours: Callable[..., Tensor], inputs: Sequence[Tensor]
-) -> None:
-    bound = 0.02 if inputs[0].dtype == torch.bfloat16 else 1e-4
-    want, got = eager(*inputs), ours(*inputs)
-    torch.testing.assert_close(got, want, rtol=bound, atol=bound)
-    grad = torch.randn_like(want)
-    gradients = [torch.autograd.grad(made, inputs, grad) for made in (want, got)]
-    for theirs, mine in zip(*gradients, strict=True):
-        atol = bound * float(theirs.abs().max())
-        torch.testing.assert_close(mine, theirs, rtol=bound, atol=atol)
 
 
 def _layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -40,7 +30,7 @@ def _layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @pytest.mark.parametrize("rows", [2, 512])
 def test_products_of_bfloat16(rows: int, calls: list[str]) -> None:
     inputs = _leaves([rows, 1024], [1024, 1024], [1024], dtype=torch.bfloat16)
-    _assert_same(_layer, torch.compile(_layer, backend="xla"), inputs)
+    assert_same(_layer, torch.compile(_layer, backend="xla"), inputs, BOUND)
     has_units = host_products.has_bfloat16()
     assert ("addmm.default" in calls) == has_units
     assert calls.count("mm.default") == (1 if rows == 2 else 2) * has_units
@@ -59,15 +49,19 @@ def test_other_products_are_xlas(dtype: torch.dtype, size: int, calls: list[str]
 def test_products_lazily(calls: list[str]) -> None:
     inputs = _leaves([512, 1024], [1024, 1024], [1024], dtype=torch.bfloat16)
     xla_dynamo.compat.install()
-    _assert_same(_layer, lambda *given: _layer(*[x.to("xla") for x in given]).cpu(), inputs)
+
+    def lazily(*given: Tensor) -> Tensor:
+        return _layer(*[x.to("xla") for x in given]).cpu()
+
+    assert_same(_layer, lazily, inputs, BOUND)
     assert ("mm.default" in calls) == host_products.has_bfloat16()
 
 
-def _heads(qkv: Tensor, causal: bool = True, scale: float | None = None) -> Tensor:
+def _heads(qkv: Tensor, causal: bool = True) -> Tensor:
     """Self-attention of 8 heads, as a decoder's layer has it."""
     batch, length, width = qkv.shape
     heads = (qkv * 2).view(batch, length, 3, 8, width // 24).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(*heads, is_causal=causal, scale=scale)
+    mixed = F.scaled_dot_product_attention(*heads, is_causal=causal)
     return mixed.transpose(1, 2).reshape(batch, length, -1) * 3
 
 
@@ -88,7 +82,7 @@ def test_attention(
     def attention(qkv: Tensor) -> Tensor:
         return _heads(qkv, causal)
 
-    _assert_same(attention, torch.compile(attention, backend="xla"), [qkv])
+    assert_same(attention, torch.compile(attention, backend="xla"), [qkv], BOUND)
     assert {call.removesuffix(".default") for call in calls} == kernels
 
 
@@ -99,7 +93,8 @@ def test_attention_with_a_mask_and_a_scale(calls: list[str]) -> None:
     def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(query * 2, key, value, attn_mask=mask, scale=0.2) + 1
 
-    _assert_same(attention, torch.compile(attention, backend="xla"), [query, key, value])
+    compiled = torch.compile(attention, backend="xla")
+    assert_same(attention, compiled, [query, key, value], BOUND)
     assert set(calls) == {f"{ATTENTION}.default", f"{ATTENTION}_backward.default"}
 
 
@@ -108,10 +103,10 @@ def test_queries_keys_and_values_are_not_copied(monkeypatch: pytest.MonkeyPatch)
     copies: list[Sequence[int]] = []
     contiguous = Tensor.contiguous
 
-    def copied(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
+    def copied(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if not tensor.is_contiguous():
             copies.append(tensor.shape)
-        return contiguous(tensor, *args, **kwargs)  # type: ignore[arg-type]
+        return contiguous(tensor, *args, **kwargs)
 
     (qkv,) = _leaves([2, 640, 3 * 8 * 64], dtype=torch.float32)
     compiled = torch.compile(_heads, backend="xla")

@@ -31,7 +31,7 @@ Attention of batch x heads x queries x features, forward; forward and backward:
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,20 +40,22 @@ from torch import Tensor
 _LEAST_WORK = 3e8  # products
 _FEW_ROWS, _LARGE_MATRIX = 64, 2**20
 _LEAST_WORK_OF_ATTENTION = 2e8
-_MANY_KEYS = {torch.float32: 512, torch.bfloat16: 1024}
+# Of attention forward; and of what is causal, and gradients.
+_LEAST_KEYS = {torch.float32: 512, torch.bfloat16: 1024}
+_LESS_KEYS = {torch.float32: 0, torch.bfloat16: 1024}
 
 
 def product(args: Sequence[Any], out: Any) -> bool:
     """Of `aten::mm`, `aten::bmm` and `aten::linear`."""
-    return _is_left(args[0], args[1], out)
+    return _is_product_left(args[0], args[1], out)
 
 
 def sum_with_product(args: Sequence[Any], out: Any) -> bool:
     """Of `aten::addmm` and `aten::baddbmm`."""
-    return _is_left(args[1], args[2], out)
+    return _is_product_left(args[1], args[2], out)
 
 
-def _is_left(left: Tensor, right: Tensor, out: Tensor) -> bool:
+def _is_product_left(left: Tensor, right: Tensor, out: Tensor) -> bool:
     if not left.dtype == right.dtype == torch.bfloat16 or not has_bfloat16():
         return False
     rows = left.numel() // max(left.shape[-1], 1)
@@ -65,24 +67,20 @@ def attention(args: Sequence[Any], out: Any) -> bool:
     """Of `aten::_scaled_dot_product_flash_attention_for_cpu`: it leaves out what is masked."""
     query, key, *rest = args
     is_causal = len(rest) > 2 and rest[2]
-    least = 0 if is_causal and query.dtype == torch.float32 else _many_keys(query)
-    return _is_large(query, key) and key.shape[-2] >= least
+    return _is_attention_left(query, key, _LESS_KEYS if is_causal else _LEAST_KEYS)
 
 
 def attention_backward(args: Sequence[Any], out: Any) -> bool:
     """Of its gradient."""
     query, key = args[1:3]
-    least = 0 if query.dtype == torch.float32 else _many_keys(query)
-    return _is_large(query, key) and key.shape[-2] >= least
+    return _is_attention_left(query, key, _LESS_KEYS)
 
 
-def _is_large(query: Tensor, key: Tensor) -> bool:
-    is_fast = query.dtype == torch.float32 or (query.dtype == torch.bfloat16 and has_bfloat16())
-    return is_fast and query.numel() * key.shape[-2] >= _LEAST_WORK_OF_ATTENTION
-
-
-def _many_keys(query: Tensor) -> int:
-    return _MANY_KEYS.get(query.dtype, 0)
+def _is_attention_left(query: Tensor, key: Tensor, least: Mapping[torch.dtype, int]) -> bool:
+    if query.dtype not in least or (query.dtype == torch.bfloat16 and not has_bfloat16()):
+        return False
+    keys = key.shape[-2]
+    return keys >= least[query.dtype] and query.numel() * keys >= _LEAST_WORK_OF_ATTENTION
 
 
 @functools.cache
