@@ -15,6 +15,7 @@ get_distributed_runtime_client, make_gloo_tcp_collectives; mlir.make_ir_context.
 | 0.10.0 | `jax.lax.linalg.ormqr`; XLA:CPU can order operations so that they need little memory |
 | 0.10.1 | `jax.scipy.special.erfcx` |
 | 0.10.2 | `dlpack_managed_tensor_to_buffer` has a parameter `dl_device_type` |
+|        | until 0.11.0, XLA:CPU gets some fusions wrong: `runtime.wrong_fusions` knows them |
 | 0.11.2 | StableHLO 1.20 and newer: torch-mlir 20261001 writes 1.19 (see `lowering.importer`) |
 """
 

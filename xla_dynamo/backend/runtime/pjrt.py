@@ -34,7 +34,15 @@ from xla_dynamo.backend.metrics import CompileRecord
 from xla_dynamo.bookkeeping import optional
 from xla_dynamo.errors import CompileError, DeviceUnavailable
 
-from . import gpu_order, host_kernels, host_memory, job, partitions, replica_arrays
+from . import (
+    gpu_order,
+    host_kernels,
+    host_memory,
+    job,
+    partitions,
+    replica_arrays,
+    wrong_fusions,
+)
 from .call_path import call_path
 from .partitions import Partitions
 
@@ -267,17 +275,23 @@ def compile(
     except Exception as error:  # a user's compiler option of a wrong type
         raise CompileError(f"XLA refused the program: {error}") from error
     try:
-        devices = _devices(on)
-        gpu_order.drain(devices[0])
-        with module.context:
-            loaded = devices[0].client.compile_and_load(
-                computation(module), _jax.DeviceList(devices), options
-            )
+        loaded = _compiled(module, on, options)
+        if platform(on) == "cpu" and (changes := wrong_fusions.remedy(loaded, overrides)):
+            loaded = _compiled(module, on, _options(on, {**overrides, **changes}))
     except (TypeError, AttributeError) as error:
         raise versions.explain(f"jaxlib does not take programs as it did: {error}") from error
     except Exception as error:
         raise CompileError(f"XLA refused the program: {error}") from error
     return Executable(loaded, on, inputs, outputs, name)
+
+
+def _compiled(module: Any, on: Where, options: Any) -> Any:
+    devices = _devices(on)
+    gpu_order.drain(devices[0])
+    with module.context:
+        return devices[0].client.compile_and_load(
+            computation(module), _jax.DeviceList(devices), options
+        )
 
 
 def hlo_text(module: Any) -> str:
