@@ -5,7 +5,8 @@
 A disagreement is shrunk by hypothesis to a small program and written into the folder as a script
 that runs by itself. Exits with 1 if there is one. A program whose process dies is left there too,
 as `running-*.py`. `--door symbolic` is torch.compile(dynamic=True), `--door bucket`
-the same with sizes of buckets; both are the two others.
+the same with sizes of buckets; both are the two others. `--large` programs have tensors that a
+compiler gives to threads, tiles and vectors.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from .templates import FAMILIES
 
 def main() -> int:
     options = _parse()
-    torch.set_num_threads(1)
+    if not options.large:
+        torch.set_num_threads(1)
     index, count = map(int, options.shard.split("/"))
     doors = ["compile", "lazy"] if options.door == "both" else [options.door]
     tallies = {door: Tally() for door in doors}
@@ -41,7 +43,8 @@ def main() -> int:
     running = options.out / f"running-{options.door}-{options.seed}-{index}.py"
     graphs = options.graphs // count
     seed = options.seed * 1_000_000 + (index - 1) * graphs
-    failures = hunt(graphs, seed, tallies, report, options.batch, running, options.families)
+    chosen = (options.batch, running, options.families, options.large)
+    failures = hunt(graphs, seed, tallies, report, *chosen)
     for door, tally in tallies.items():
         print(f"{door}: {tally}", flush=True)
     return 1 if failures else 0
@@ -60,6 +63,7 @@ def _parse() -> argparse.Namespace:
         default=list(FAMILIES),
         help="kinds of steps, by commas: views,views,writes,writes,unary for aliasing",
     )
+    parser.add_argument("--large", action="store_true", help="tensors of thousands of elements")
     parser.add_argument("--out", type=Path, default=Path("fuzz"), help="folder for the scripts")
     return parser.parse_args()
 

@@ -27,6 +27,10 @@ from .templates import ERRORS, FAMILIES, WRITES
 
 _SIZES = (2, 3, 1, 4, 0, 5, 2, 3)
 _LARGEST = 60  # elements of an input
+# Of large programs: what compilers give to threads, tiles and vectors.
+_LARGE_SIZES = (3, 5, 1000, 5051, 33, 128, 1)
+_LARGEST_OF_LARGE = 80_000
+_LARGEST_RESULT = 500_000
 _HUGE = 1e4  # beyond this, the results of a tame program have lost their digits
 _TRIES = 3  # drawn steps for one that eager takes
 
@@ -40,6 +44,7 @@ class _Growing:
     single: bool
     tame: bool
     families: Sequence[str]
+    large: bool
     inputs: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     scope: dict[str, Any] = field(default_factory=lambda: namespace() | {"device": "cpu"})
@@ -53,6 +58,8 @@ class _Growing:
 
     def run(self, line: str) -> bool:
         """Run a statement in eager; False if it raises, or says that it soon will."""
+        if self.large and not _fits_into_memory(line, self.scope):
+            return False
         trial = dict(self.scope)
         try:
             with warnings.catch_warnings():
@@ -78,12 +85,16 @@ _DRAWN = st.integers(0, 2**20)
 
 
 @st.composite
-def programs(draw: Callable[[Any], int], families: Sequence[str] = tuple(FAMILIES)) -> Program:
+def programs(
+    draw: Callable[[Any], int], families: Sequence[str] = tuple(FAMILIES), large: bool = False
+) -> Program:
     """Programs as hypothesis draws and shrinks them."""
-    return build(lambda count: draw(_DRAWN) % count, families)
+    return build(lambda count: draw(_DRAWN) % count, families, large=large)
 
 
-def from_seed(seed: int, families: Sequence[str] = tuple(FAMILIES)) -> tuple[Program, list[int]]:
+def from_seed(
+    seed: int, families: Sequence[str] = tuple(FAMILIES), large: bool = False
+) -> tuple[Program, list[int]]:
     """A program, and the numbers that hypothesis would have to draw for it."""
     numbers = random.Random(seed)
     drawn: list[int] = []
@@ -92,18 +103,19 @@ def from_seed(seed: int, families: Sequence[str] = tuple(FAMILIES)) -> tuple[Pro
         drawn.append(numbers.randrange(2**20))
         return drawn[-1] % count
 
-    return build(draw, families), drawn
+    return build(draw, families, large=large), drawn
 
 
-def build(draw: Draw, families: Sequence[str], most: int = 12) -> Program:
+def build(draw: Draw, families: Sequence[str], most: int = 12, *, large: bool = False) -> Program:
     """A program of at most `most` steps of some of the `FAMILIES`; one named twice is drawn twice
-    as often."""
+    as often. With `large`, of tensors of up to half a million elements."""
     growing = _Growing(
         draw,
         gradient=one_of(draw, (False, True)),
         single=one_of(draw, (False, False, False, True)),
         tame=one_of(draw, (True, True, True, True, False)),
         families=families,
+        large=large,
     )
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
@@ -143,13 +155,17 @@ _INPUT_VIEWS = ["{x}[:]", "{x}.reshape(-1)", "{x}.flatten()[1:]", "{x}.unsqueeze
 def _literal(growing: _Growing) -> str:
     """A tensor written out: its numbers come from a seed, rounded to be readable."""
     draw = growing.draw
-    shape = [one_of(draw, _SIZES) for _ in range(one_of(draw, (0, 1, 2, 3, 2, 3, 4)))]
-    while math.prod(shape) > _LARGEST:
+    sizes, largest = (_LARGE_SIZES, _LARGEST_OF_LARGE) if growing.large else (_SIZES, _LARGEST)
+    shape = [one_of(draw, sizes) for _ in range(one_of(draw, (0, 1, 2, 3, 2, 3, 4)))]
+    while math.prod(shape) > largest:
         shape.pop()
     count = math.prod(shape)
     options = dtypes(growing.single)
     dtype = one_of(draw, [torch.float64, *options, *[torch.float64] * 3])
-    generator = torch.Generator().manual_seed(one_of(draw, range(10_000)))
+    seed = one_of(draw, range(10_000))
+    if growing.large:
+        return _seeded(growing, tuple(shape), dtype, seed)
+    generator = torch.Generator().manual_seed(seed)
     numbers = (torch.randn(count, dtype=torch.float64, generator=generator) * 2).round(decimals=3)
     if growing.chance(30):
         numbers = (numbers * 2).round() / 2  # ties and zeros
@@ -165,6 +181,16 @@ def _literal(growing: _Growing) -> str:
     text = f"{text}.reshape({tuple(shape)})" if len(shape) != 1 else text
     if len(shape) > 1 and growing.chance(25):
         text = f"{text}.transpose(0, {between(draw, 1, len(shape) - 1)})"
+    if growing.gradient and dtype.is_floating_point and not growing.chance(30):
+        text += ".requires_grad_()"
+    return text
+
+
+def _seeded(growing: _Growing, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> str:
+    """A large tensor, which is not written out."""
+    numbers = f"torch.randn({shape}, generator=torch.Generator().manual_seed({seed}))"
+    text = f"{numbers}.mul(2).abs()" if dtype is torch.uint8 else f"{numbers}.mul(2)"
+    text = f"{text}.to({dtype}).to(device)"
     if growing.gradient and dtype.is_floating_point and not growing.chance(30):
         text += ".requires_grad_()"
     return text
@@ -202,6 +228,20 @@ def _step(growing: _Growing, templates: list[str]) -> str | None:
     if templates is not WRITES:
         return f"t{len(growing.tensors)} = {text}"
     return text if _ordered(text, tensors) else None
+
+
+def _fits_into_memory(line: str, scope: dict[str, Any]) -> bool:
+    """Whether a step runs without numbers, and what it makes is not too large."""
+    trial = {
+        name: value.detach().to("meta") if isinstance(value, Tensor) else value
+        for name, value in scope.items()
+    } | {"device": "meta"}
+    try:
+        exec(line, trial)
+    except Exception:  # what depends on numbers, too
+        return False
+    made = [value for value in trial.values() if isinstance(value, Tensor)]
+    return all(tensor.numel() <= _LARGEST_RESULT for tensor in made)
 
 
 def _ordered(text: str, tensors: dict[str, Tensor]) -> bool:

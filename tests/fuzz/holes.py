@@ -18,6 +18,7 @@ from .shapes import SHAPES, Draw, between, one_of
 
 _HOLE = re.compile(r"\{(\w+)\}")
 _LARGEST = 200  # elements of a broadcast result
+_LARGEST_OF_LARGE = 500_000
 
 _CONSTANTS: dict[str, Sequence[Any]] = {
     "flag": (False, True),
@@ -153,8 +154,10 @@ def is_integer(tensor: Tensor) -> bool:
 
 
 def _broadcasts(first: Tensor, other: Tensor) -> bool:
+    is_large = max(first.numel(), other.numel()) > _LARGEST
     try:
-        return torch.broadcast_shapes(first.shape, other.shape).numel() <= _LARGEST
+        count = torch.broadcast_shapes(first.shape, other.shape).numel()
+        return count <= (_LARGEST_OF_LARGE if is_large else _LARGEST)
     except RuntimeError:
         return False
 

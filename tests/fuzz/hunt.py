@@ -32,6 +32,7 @@ def hunt(
     batch: int = 32,
     running: Path | None = None,
     families: Sequence[str] = tuple(FAMILIES),
+    large: bool = False,
 ) -> int:
     """Run the programs of `graphs` seeds through the doors of `tallies`; how many it reported.
 
@@ -39,7 +40,8 @@ def hunt(
     """
     known: dict[str, list[frozenset[str]]] = {door: [] for door in tallies}
     for first in range(seed, seed + graphs, batch):
-        made = [from_seed(s, families) for s in range(first, min(first + batch, seed + graphs))]
+        seeds = range(first, min(first + batch, seed + graphs))
+        made = [from_seed(s, families, large) for s in seeds]
         drawn = {id(program): numbers for program, numbers in made}
         together = [program for program, _ in made]
         for door, tally in tallies.items():
@@ -48,7 +50,7 @@ def hunt(
                 if any(calls <= _calls(found.program) for calls in known[door]):
                     tally.alike += 1
                     continue
-                small = shrink(found, drawn[id(found.program)], families)
+                small = shrink(found, drawn[id(found.program)], families, large)
                 known[door].append(_calls(small.program))
                 report(small)
         _collect(freeze=first == seed)
@@ -65,7 +67,10 @@ def _collect(freeze: bool) -> None:
 
 
 def shrink(
-    found: Disagreement, drawn: list[int], families: Sequence[str] = tuple(FAMILIES)
+    found: Disagreement,
+    drawn: list[int],
+    families: Sequence[str] = tuple(FAMILIES),
+    large: bool = False,
 ) -> Disagreement:
     """The smallest program that hypothesis finds on which the door disagrees.
 
@@ -82,7 +87,7 @@ def shrink(
     )
     try:
         small = hypothesis.find(
-            programs(families),
+            programs(families, large),
             lambda program: bool(check([program], found.door)),
             settings=chosen,
             database_key=b"found",

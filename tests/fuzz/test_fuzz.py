@@ -32,6 +32,9 @@ FIRST = 192  # seed
 PRELUDE = "x = torch.tensor([3.0, -1.0, 2.0], dtype=torch.float64, device=device)"
 
 
+LARGE = 8  # more, of large tensors
+
+
 PROGRAMS = [from_seed(seed)[0] for seed in range(FIRST, FIRST + GRAPHS)]
 
 
@@ -48,6 +51,17 @@ def test_agrees_with_eager(door: str) -> None:
     assert tally.graphs == GRAPHS
     assert tally.gradients
     assert not tally.fallbacks
+
+
+@pytest.mark.parametrize("door", ["compile", "lazy"])
+def test_agrees_with_eager_about_large_tensors(door: str) -> None:
+    tally = Tally()
+    programs = [from_seed(seed, large=True)[0] for seed in range(FIRST, FIRST + LARGE)]
+    assert any("5051" in program.text() for program in programs)
+    found = check(programs, door, tally)
+    assert not found, script.text(found[0])
+    assert tally.graphs == LARGE
+    assert tally.gradients
 
 
 def test_programs_are_of_all_kinds() -> None:
