@@ -116,8 +116,8 @@ def fusions(text: str) -> list[_Computation]:
             current = computations.setdefault(head[1], {})
         elif found := _INSTRUCTION.match(line):
             current[found[1]] = _instruction(line, *found.groups()[1:])
-            if fused := _FUSED.search(line):
-                called.append(fused[1])
+        if fused := _FUSED.search(line):
+            called.append(fused[1])
     return [computations[name] for name in called]
 
 
