@@ -8,7 +8,6 @@ them.
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import warnings
@@ -20,17 +19,13 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from .holes import Unfit, dtypes, fill
+from .holes import Unfit, fill
+from .literals import Kind, literal
 from .program import Program, differentiable, namespace, weights
-from .shapes import Draw, between, one_of
+from .shapes import Draw, chance, one_of
 from .templates import ERRORS, FAMILIES, WRITES
 
-_SIZES = (2, 3, 1, 4, 0, 5, 2, 3)
-_LARGEST = 60  # elements of an input
-# Of large programs: what compilers give to threads, tiles and vectors.
-_LARGE_SIZES = (3, 5, 1000, 5051, 33, 128, 1)
-_LARGEST_OF_LARGE = 80_000
-_LARGEST_RESULT = 500_000
+_LARGEST_RESULT = 500_000  # elements, in programs of large tensors
 _HUGE = 1e4  # beyond this, the results of a tame program have lost their digits
 _TRIES = 3  # drawn steps for one that eager takes
 
@@ -54,7 +49,7 @@ class _Growing:
         return {name: value for name, value in self.scope.items() if isinstance(value, Tensor)}
 
     def chance(self, percent: int) -> bool:
-        return one_of(self.draw, range(100)) >= 100 - percent
+        return chance(self.draw, percent)
 
     def run(self, line: str) -> bool:
         """Run a statement in eager; False if it raises, or says that it soon will."""
@@ -144,56 +139,13 @@ def _add_input(growing: _Growing) -> None:
         if growing.run(f"{name} = {view}"):
             growing.inputs.append(f"{name} = {view}")
             return
-    line = f"{name} = {_literal(growing)}"
+    kind = Kind(growing.single, growing.tame, growing.gradient, growing.large)
+    line = f"{name} = {literal(growing.draw, kind)}"
     exec(line, growing.scope)
     growing.inputs.append(line)
 
 
 _INPUT_VIEWS = ["{x}[:]", "{x}.reshape(-1)", "{x}.flatten()[1:]", "{x}.unsqueeze({newd})"]
-
-
-def _literal(growing: _Growing) -> str:
-    """A tensor written out: its numbers come from a seed, rounded to be readable."""
-    draw = growing.draw
-    sizes, largest = (_LARGE_SIZES, _LARGEST_OF_LARGE) if growing.large else (_SIZES, _LARGEST)
-    shape = [one_of(draw, sizes) for _ in range(one_of(draw, (0, 1, 2, 3, 2, 3, 4)))]
-    while math.prod(shape) > largest:
-        shape.pop()
-    count = math.prod(shape)
-    options = dtypes(growing.single)
-    dtype = one_of(draw, [torch.float64, *options, *[torch.float64] * 3])
-    seed = one_of(draw, range(10_000))
-    if growing.large:
-        return _seeded(growing, tuple(shape), dtype, seed)
-    generator = torch.Generator().manual_seed(seed)
-    numbers = (torch.randn(count, dtype=torch.float64, generator=generator) * 2).round(decimals=3)
-    if growing.chance(30):
-        numbers = (numbers * 2).round() / 2  # ties and zeros
-    if not growing.tame and count and dtype.is_floating_point:
-        special = torch.tensor([math.nan, math.inf, -math.inf, -0.0], dtype=torch.float64)
-        chosen = torch.randint(0, 12, (count,), generator=generator)
-        numbers = torch.where(chosen < 4, special[chosen.clamp(max=3)], numbers)
-    if dtype is torch.bool:
-        numbers = numbers > 0
-    elif not dtype.is_floating_point:
-        numbers = numbers.abs() if dtype is torch.uint8 else numbers
-    text = f"torch.tensor({numbers.to(dtype).tolist()}, dtype={dtype}, device=device)"
-    text = f"{text}.reshape({tuple(shape)})" if len(shape) != 1 else text
-    if len(shape) > 1 and growing.chance(25):
-        text = f"{text}.transpose(0, {between(draw, 1, len(shape) - 1)})"
-    if growing.gradient and dtype.is_floating_point and not growing.chance(30):
-        text += ".requires_grad_()"
-    return text
-
-
-def _seeded(growing: _Growing, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> str:
-    """A large tensor, which is not written out."""
-    numbers = f"torch.randn({shape}, generator=torch.Generator().manual_seed({seed}))"
-    text = f"{numbers}.mul(2).abs()" if dtype is torch.uint8 else f"{numbers}.mul(2)"
-    text = f"{text}.to({dtype}).to(device)"
-    if growing.gradient and dtype.is_floating_point and not growing.chance(30):
-        text += ".requires_grad_()"
-    return text
 
 
 def _add_steps(growing: _Growing, most: int) -> bool:

@@ -20,6 +20,10 @@ def between(draw: Draw, low: int, high: int) -> int:
     return low + draw(high - low + 1)
 
 
+def chance(draw: Draw, percent: int) -> bool:
+    return one_of(draw, range(100)) >= 100 - percent
+
+
 _LARGEST = 200
 
 
