@@ -19,13 +19,12 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from .holes import Unfit, fill
+from .holes import LARGEST_OF_LARGE, Unfit, fill
 from .literals import Kind, literal
 from .program import Program, differentiable, namespace, weights
 from .shapes import Draw, chance, one_of
 from .templates import ERRORS, FAMILIES, WRITES
 
-_LARGEST_RESULT = 500_000  # elements, in programs of large tensors
 _HUGE = 1e4  # beyond this, the results of a tame program have lost their digits
 _TRIES = 3  # drawn steps for one that eager takes
 
@@ -193,7 +192,7 @@ def _fits_into_memory(line: str, scope: dict[str, Any]) -> bool:
     except Exception:  # what depends on numbers, too
         return False
     made = [value for value in trial.values() if isinstance(value, Tensor)]
-    return all(tensor.numel() <= _LARGEST_RESULT for tensor in made)
+    return all(tensor.numel() <= LARGEST_OF_LARGE for tensor in made)
 
 
 def _ordered(text: str, tensors: dict[str, Tensor]) -> bool:

@@ -18,7 +18,7 @@ from .shapes import SHAPES, Draw, between, one_of
 
 _HOLE = re.compile(r"\{(\w+)\}")
 _LARGEST = 200  # elements of a broadcast result
-_LARGEST_OF_LARGE = 500_000
+LARGEST_OF_LARGE = 500_000  # the same in programs of large tensors, and of any result there
 
 _CONSTANTS: dict[str, Sequence[Any]] = {
     "flag": (False, True),
@@ -157,7 +157,7 @@ def _broadcasts(first: Tensor, other: Tensor) -> bool:
     is_large = max(first.numel(), other.numel()) > _LARGEST
     try:
         count = torch.broadcast_shapes(first.shape, other.shape).numel()
-        return count <= (_LARGEST_OF_LARGE if is_large else _LARGEST)
+        return count <= (LARGEST_OF_LARGE if is_large else _LARGEST)
     except RuntimeError:
         return False
 
