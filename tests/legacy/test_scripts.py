@@ -55,8 +55,12 @@ def test_resnet_cifar(tmp_path: Path, cores: int) -> None:
 
 @pytest.mark.parametrize("cores", [1, EIGHT])
 def test_bert(tmp_path: Path, cores: int) -> None:
-    (_, _, accuracy), _ = results(tmp_path, "bert_finetune.py", cores=cores)
-    assert float(accuracy) > 0.8
+    _, printed = results(tmp_path, "bert_finetune.py", cores=cores)
+    lines = re.findall(r"RESULT (\S+) (\S+) (\S+)", printed)
+    assert len(lines) == cores
+    assert len({(first, last) for first, last, _ in lines}) == 1  # losses are reduced
+    # Each replica evaluates its own share, 8 samples of 8 replicas: one has 5 of them right.
+    assert sum(float(accuracy) for *_, accuracy in lines) / cores > 0.8
 
 
 def test_clipping_and_accumulation(tmp_path: Path) -> None:
