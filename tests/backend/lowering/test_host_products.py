@@ -46,6 +46,45 @@ def test_other_products_are_xlas(dtype: torch.dtype, size: int, calls: list[str]
     assert calls == []
 
 
+@pytest.fixture(params=[True, False])
+def has_mkl(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether products of float32 are MKL's: on a CPU of Intel's."""
+    host_products.has_mkl()  # as it is here, whatever that is
+    monkeypatch.setattr(host_products, "has_mkl", lambda: request.param)
+    return request.param
+
+
+def test_large_products_of_float32(has_mkl: bool, calls: list[str]) -> None:
+    inputs = _leaves([1024, 1024], [1024, 1024], [1024], dtype=torch.float32)
+    assert_same(_layer, torch.compile(_layer, backend="xla"), inputs, 1e-4)
+    assert sorted(calls) == ["addmm.default", "mm.default", "mm.default"] * has_mkl
+
+
+def test_large_products_of_float32_lazily(has_mkl: bool, calls: list[str]) -> None:
+    x, weight, bias = _leaves([1024, 1024], [1024, 1024], [1024], dtype=torch.float32)
+    xla_dynamo.compat.install()
+    got = _layer(*[each.detach().to("xla") for each in (x, weight, bias)]).cpu()
+    torch.testing.assert_close(got, _layer(x, weight, bias).detach(), rtol=1e-4, atol=1e-4)
+    assert calls == ["addmm.default"] * has_mkl
+
+
+def _mixed(weights: Tensor, values: Tensor) -> Tensor:
+    return torch.bmm(weights.softmax(-1), values) * 2
+
+
+@pytest.mark.parametrize("batch", [4, 16])
+def test_batches_of_products_of_float32(batch: int, has_mkl: bool, calls: list[str]) -> None:
+    inputs = _leaves([batch, 256, 256], [batch, 256, 256], dtype=torch.float32)
+    assert_same(_mixed, torch.compile(_mixed, backend="xla"), inputs, 1e-4)
+    assert calls == ["bmm.default"] * (3 * has_mkl if batch == 16 else 0)
+
+
+def test_attention_beside_mkl(has_mkl: bool, calls: list[str]) -> None:
+    (qkv,) = _leaves([4, 128, 3 * 8 * 64], dtype=torch.float32)
+    assert_same(_heads, torch.compile(_heads, backend="xla"), [qkv], 1e-4)
+    assert calls == [f"{ATTENTION}.default", f"{ATTENTION}_backward.default"] * has_mkl
+
+
 def test_products_lazily(calls: list[str]) -> None:
     inputs = _leaves([512, 1024], [1024, 1024], [1024], dtype=torch.bfloat16)
     xla_dynamo.compat.install()

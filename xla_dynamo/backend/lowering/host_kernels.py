@@ -52,7 +52,7 @@ def is_left(node: Node, target: Target) -> bool:
 
 def is_worth_leaving_for(node: Node, target: Target) -> bool:
     """Whether a graph is split at this node for PyTorch's kernel."""
-    return _pays(node, target, PAYS) or _pays(node, target, PAYS_BETWEEN)
+    return any(_pays(node, target, table) for table in (PAYS, PAYS_BETWEEN, PRODUCTS_BETWEEN))
 
 
 def is_left_between(node: Node, target: Target) -> bool:
@@ -149,6 +149,15 @@ PAYS_BETWEEN: dict[Any, Pays] = {
     ),
     torch.ops.xla_dynamo.lstm_layer.default: _lstm,
     torch.ops.xla_dynamo.lstm_layer_backward.default: _lstm_backward,
+}
+
+# Of float32, where a program that calls MKL would share the cores with its threads.
+PRODUCTS_BETWEEN: dict[Any, Pays] = {
+    aten.linear.default: host_products.product_between,
+    aten.mm.default: host_products.product_between,
+    aten.bmm.default: host_products.product_between,
+    aten.addmm.default: host_products.sum_with_product_between,
+    aten.baddbmm.default: host_products.sum_with_product_between,
 }
 
 # Where a program need not be left for it, as a convolution comes next. XLA:CPU's program takes 131
