@@ -61,8 +61,8 @@ from torch import Tensor
 
 _LEAST_WORK = 3e8  # products
 _FEW_ROWS, _LARGE_MATRIX = 64, 2**20
-# Of float32, for one matrix, or a batch of them, where MKL's are faster.
-_LEAST_WORK_OF_MKL = {2: 1e9, 3: 2e8}
+# Of float32, where MKL's are faster: of one matrix, and of a batch of them.
+_LEAST_WORK_OF_MKL, _LEAST_WORK_OF_BATCHES = 1e9, 2e8
 _LEAST_WORK_OF_ATTENTION, _LEAST_WORK_BESIDE_MKL = 2e8, 3e7
 # Of attention forward; and of what is causal, and gradients.
 _LEAST_KEYS = {torch.float32: 512, torch.bfloat16: 1024}
@@ -92,7 +92,8 @@ def sum_with_product_between(args: Sequence[Any], out: Any) -> bool:
 def _is_left_to_mkl(left: Tensor, right: Tensor, out: Tensor) -> bool:
     if not left.dtype == right.dtype == torch.float32 or not has_mkl():
         return False
-    return out.numel() * left.shape[-1] >= _LEAST_WORK_OF_MKL[right.dim()]
+    least = _LEAST_WORK_OF_BATCHES if right.dim() > 2 else _LEAST_WORK_OF_MKL
+    return out.numel() * left.shape[-1] >= least
 
 
 def _is_product_left(left: Tensor, right: Tensor, out: Tensor) -> bool:
