@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -129,15 +130,20 @@ def _is_large(small: torch.Tensor, weight: torch.Tensor) -> bool:
     return small.shape[0] * math.prod(small.shape[2:]) * weight.numel() >= _LEAST_WORK
 
 
+# By op of aten, which operand is the first factor of a product.
+_FIRST_FACTORS: dict[Any, int] = {
+    aten.linear.default: 0,
+    aten.mm.default: 0,
+    aten.bmm.default: 0,
+    aten.addmm.default: 1,
+    aten.baddbmm.default: 1,
+}
+
 # By op of aten, where PyTorch's kernel takes less CPU time than XLA's program.
 PAYS: dict[Any, Pays] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
-    aten.linear.default: host_products.product,
-    aten.mm.default: host_products.product,
-    aten.bmm.default: host_products.product,
-    aten.addmm.default: host_products.sum_with_product,
-    aten.baddbmm.default: host_products.sum_with_product,
+    **{op: partial(host_products.product, at) for op, at in _FIRST_FACTORS.items()},
 }
 
 # Where no program calls it: a mask and a scale are keywords; and oneDNN's LSTM has results of sizes
@@ -153,11 +159,7 @@ PAYS_BETWEEN: dict[Any, Pays] = {
 
 # Of float32, where a program that calls MKL would share the cores with its threads.
 PRODUCTS_BETWEEN: dict[Any, Pays] = {
-    aten.linear.default: host_products.product_between,
-    aten.mm.default: host_products.product_between,
-    aten.bmm.default: host_products.product_between,
-    aten.addmm.default: host_products.sum_with_product_between,
-    aten.baddbmm.default: host_products.sum_with_product_between,
+    op: partial(host_products.product_between, at) for op, at in _FIRST_FACTORS.items()
 }
 
 # Where a program need not be left for it, as a convolution comes next. XLA:CPU's program takes 131

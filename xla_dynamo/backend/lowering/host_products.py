@@ -69,39 +69,23 @@ _LEAST_KEYS = {torch.float32: 512, torch.bfloat16: 1024}
 _LESS_KEYS = {torch.float32: 0, torch.bfloat16: 1024}
 
 
-def product(args: Sequence[Any], out: Any) -> bool:
-    """Of `aten::mm`, `aten::bmm` and `aten::linear`."""
-    return _is_product_left(args[0], args[1], out)
-
-
-def sum_with_product(args: Sequence[Any], out: Any) -> bool:
-    """Of `aten::addmm` and `aten::baddbmm`."""
-    return _is_product_left(args[1], args[2], out)
-
-
-def product_between(args: Sequence[Any], out: Any) -> bool:
-    """Of `aten::mm`, `aten::bmm` and `aten::linear` of float32, where a graph is split for it."""
-    return _is_left_to_mkl(args[0], args[1], out)
-
-
-def sum_with_product_between(args: Sequence[Any], out: Any) -> bool:
-    """Of `aten::addmm` and `aten::baddbmm` of float32, where a graph is split for it."""
-    return _is_left_to_mkl(args[1], args[2], out)
-
-
-def _is_left_to_mkl(left: Tensor, right: Tensor, out: Tensor) -> bool:
-    if not left.dtype == right.dtype == torch.float32 or not has_mkl():
-        return False
-    least = _LEAST_WORK_OF_BATCHES if right.dim() > 2 else _LEAST_WORK_OF_MKL
-    return out.numel() * left.shape[-1] >= least
-
-
-def _is_product_left(left: Tensor, right: Tensor, out: Tensor) -> bool:
+def product(first: int, args: Sequence[Any], out: Any) -> bool:
+    """Of a product of bfloat16, whose factors are the operands at `first` and after."""
+    left, right = args[first : first + 2]
     if not left.dtype == right.dtype == torch.bfloat16 or not has_bfloat16():
         return False
     rows = left.numel() // max(left.shape[-1], 1)
     is_large = out.numel() * left.shape[-1] >= _LEAST_WORK
     return is_large or (rows <= _FEW_ROWS and right.numel() >= _LARGE_MATRIX)
+
+
+def product_between(first: int, args: Sequence[Any], out: Any) -> bool:
+    """The same of float32, where a graph is split for it."""
+    left, right = args[first : first + 2]
+    if not left.dtype == right.dtype == torch.float32 or not has_mkl():
+        return False
+    least = _LEAST_WORK_OF_BATCHES if right.dim() > 2 else _LEAST_WORK_OF_MKL
+    return out.numel() * left.shape[-1] >= least
 
 
 def attention(args: Sequence[Any], out: Any) -> bool:
