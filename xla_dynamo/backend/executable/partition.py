@@ -11,6 +11,7 @@ import itertools
 import operator
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.fx import Graph, Node
@@ -21,13 +22,14 @@ class Segment:
     """A part for XLA: `graph` takes `inputs` and returns `outputs`.
 
     index: its position among the segments.
-    inputs, outputs: nodes of the graph that is split.
+    inputs, outputs, members: nodes of the graph that is split.
     """
 
     index: int
     graph: Graph
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    members: tuple[Node, ...]
 
 
 def split(graph: Graph, refused: Collection[Node], *, late: bool = False) -> list[Segment | Node]:
@@ -57,6 +59,11 @@ def with_items(graph: Graph, refused: Collection[Node]) -> set[Node]:
         if node.target is operator.getitem and node.args[0] in found:
             found.add(node)
     return found
+
+
+def source(node: Node) -> Any:
+    """The call that a node is an item of, or else the node."""
+    return node.args[0] if node.target is operator.getitem else node
 
 
 def levels(graph: Graph, refused: Collection[Node]) -> dict[Node, int]:
@@ -111,4 +118,4 @@ def extract(index: int, members: list[Node]) -> Segment:
         copies[member] = new.node_copy(member, copies.__getitem__)
     outputs = [m for m in members if any(user not in inside for user in m.users)]
     new.output(tuple(copies[m] for m in outputs))
-    return Segment(index, new, tuple(inputs), tuple(outputs))
+    return Segment(index, new, tuple(inputs), tuple(outputs), tuple(members))

@@ -20,7 +20,7 @@ from xla_dynamo.backend.passes.padding.sizes import Refused
 from xla_dynamo.backend.runtime import on_device
 from xla_dynamo.errors import CompileError, UnsupportedOp
 
-from . import known_split, partition, segments, torch_kernels
+from . import known_split, partition, segments, small_parts, torch_kernels
 from .compile import describe
 from .launch import compile_launch
 from .parts import Parts, Whole, watched
@@ -105,11 +105,14 @@ def in_turn(
     parts: Parts,
     others: Sequence[Callable[[], Any]] = (),
 ) -> list[Any]:
-    """Programs of XLA and `kernels` of `graph` in turn; and what `others` compile.
+    """Programs of XLA and PyTorch's kernels of `graph` in turn; and what `others` compile.
 
     All are compiled at once, as parts of one graph.
+
+    kernels: the calls that PyTorch computes, with what is small between them.
     """
-    steps = partition.split(graph, kernels, late=True)
+    steps, small = small_parts.opened(partition.split(graph, kernels, late=True), kernels)
+    kernels = [*kernels, *small]
     request = replace(request, parts=parts)
     jobs = [
         functools.partial(_compile_segment, graph, request, steps, True, step)

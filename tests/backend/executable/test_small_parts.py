@@ -1,0 +1,184 @@
+"""What is small between two of PyTorch's kernels is no program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import xla_dynamo.compat  # noqa: F401  (the xla device)
+from tests.programs import run
+from xla_dynamo.backend.runtime import pjrt
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that were launched."""
+    found: list[str] = []
+    launch = pjrt.Executable.__call__
+
+    def noted(self: pjrt.Executable, *arrays: Any) -> Any:
+        found.append("program")
+        return launch(self, *arrays)
+
+    monkeypatch.setattr(pjrt.Executable, "__call__", noted)
+    return found
+
+
+class Residual(nn.Module):
+    """Blocks as ResNet's have them; the last convolution's norm comes before a mean."""
+
+    def __init__(self, norm: type[nn.Module], width: int = 32) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(4)
+        )
+        arguments = (8, width) if norm is nn.GroupNorm else (width,)
+        self.norms = nn.ModuleList(norm(*arguments) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in (0, 2):
+            y = F.relu(self.norms[i](self.convolutions[i](x)))
+            y = self.norms[i + 1](self.convolutions[i + 1](y))
+            x = F.relu(y + x) if i == 0 else F.silu(y + x)
+        return x.square().mean()
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.GroupNorm])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_network_infers_like_eager_with_one_program(
+    norm: type[nn.Module], memory_format: torch.memory_format, launches: list[str]
+) -> None:
+    network = Residual(norm).eval()
+    x = torch.randn(4, 32, 12, 12).to(memory_format=memory_format)
+    with torch.no_grad():
+        for parameter in (*network.parameters(), *network.buffers()):
+            if parameter.is_floating_point():
+                parameter.uniform_(0.1, 0.2)
+        want = network(x)
+        got = torch.compile(network, backend="xla")(x)
+    torch.testing.assert_close(got, want)
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.GroupNorm])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_network_trains_like_eager(
+    norm: type[nn.Module], memory_format: torch.memory_format
+) -> None:
+    torch.manual_seed(0)
+    eager, ours = Residual(norm), Residual(norm)
+    ours.load_state_dict(eager.state_dict())
+    for network in (eager, ours):
+        network.to(memory_format=memory_format)
+    compiled = torch.compile(ours, backend="xla")
+    x = torch.randn(4, 32, 12, 12).to(memory_format=memory_format)
+    for _ in range(2):
+        losses = []
+        for network, function in ((eager, eager), (ours, compiled)):
+            loss = function(x)
+            losses.append(loss.detach())
+            loss.backward()
+            for parameter in network.parameters():
+                parameter.data -= 0.1 * parameter.grad
+        torch.testing.assert_close(losses[1], losses[0])
+    wanted = eager.state_dict()
+    for name, got in ours.state_dict().items():
+        torch.testing.assert_close(
+            got, wanted[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )
+        assert got.stride() == wanted[name].stride()
+
+
+@pytest.mark.parametrize(("size", "programs"), [(12, 1), (160, 4)])
+def test_what_is_large_stays_a_program(size: int, programs: int, launches: list[str]) -> None:
+    network = Residual(nn.BatchNorm2d).eval()
+    with torch.no_grad():
+        torch.compile(network, backend="xla")(torch.randn(1, 32, size, size))
+    assert len(launches) == programs
+
+
+def test_what_no_kernel_follows_stays_a_program(launches: list[str]) -> None:
+    """A graph is not PyTorch's alone."""
+    layer = nn.Conv2d(32, 32, 3)
+    compiled = torch.compile(lambda x: layer(x).relu(), backend="xla")
+    with torch.no_grad():
+        compiled(torch.randn(4, 32, 12, 12))
+    assert len(launches) == 1
+
+
+def test_programs_of_xlas_own_alone_have_all_of_it(launches: list[str]) -> None:
+    network = Residual(nn.BatchNorm2d).eval()
+    compiled = torch.compile(network, backend="xla", options={"cpu_kernels": "xla"})
+    x = torch.randn(4, 32, 12, 12)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), network(x))
+    assert len(launches) == 1
+
+
+def test_other_ops_between_are_a_program(launches: list[str]) -> None:
+    first, second = nn.Conv2d(32, 32, 3), nn.Conv2d(32, 32, 3)
+    compiled = torch.compile(lambda x: second(first(x).sin()), backend="xla")
+    x = torch.randn(4, 32, 12, 12)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), second(first(x).sin()))
+    assert len(launches) == 1
+
+
+def test_what_is_returned_has_the_strides_of_eager() -> None:
+    first, second = nn.Conv2d(32, 32, 3), nn.Conv2d(32, 32, 3)
+
+    def compute(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = first(x).relu()
+        return y, y.detach(), second(y + 1)
+
+    x = torch.randn(4, 32, 12, 12).to(memory_format=torch.channels_last)
+    for layer in (first, second):
+        layer.to(memory_format=torch.channels_last)
+    for got, want in zip(torch.compile(compute, backend="xla")(x), compute(x), strict=True):
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+
+
+STEP = """
+import torch, xla_dynamo
+from tests.backend.executable.test_small_parts import Residual
+torch.manual_seed(0)
+model = Residual(torch.nn.BatchNorm2d)
+compiled = torch.compile(model, backend="xla", dynamic=False)
+x = torch.randn(4, 32, 12, 12)
+for _ in range(2):
+    loss = compiled(x)
+    loss.backward()
+    print(loss.item(), sum(p.grad.double().sum() for p in model.parameters()).item())
+print(sum(b.double().sum() for b in model.buffers()).item())
+print([record.from_disk for record in xla_dynamo.compiles()])
+"""
+
+
+def test_a_second_process_has_the_same_numbers_from_disk(tmp_path: Path) -> None:
+    first, second = (
+        run("-c", STEP, XLA_DYNAMO_CACHE_DIR=str(tmp_path)).splitlines() for _ in range(2)
+    )
+    assert first[:3] == second[:3]
+    assert first[3] == "[False, False]"
+    assert second[3] == "[True, True]"
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.GroupNorm])
+def test_a_lazy_step_has_eagers_numbers(norm: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    eager, ours = Residual(norm), Residual(norm)
+    ours.load_state_dict(eager.state_dict())
+    ours.to("xla:0")
+    x = torch.randn(4, 32, 12, 12)
+    want, got = eager(x), ours(x.to("xla:0"))
+    want.backward()
+    got.backward()
+    torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-5)
+    for mine, other in zip(ours.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.cpu(), other.grad, rtol=1e-3, atol=1e-5)
