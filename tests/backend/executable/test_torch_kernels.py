@@ -19,12 +19,14 @@ from xla_dynamo.backend.executable import torch_kernels
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The threads in which kernels ran."""
+    """The threads in which kernels of what is large ran."""
     found: list[int] = []
     original = torch_kernels.kernel
 
     def kernel(node: Node) -> Callable[..., Any]:
         run = original(node)
+        if str(node.target) not in LARGE:
+            return run
 
         def noted(*arguments: Any) -> Any:
             found.append(threading.get_ident())
@@ -34,6 +36,13 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(torch_kernels, "kernel", kernel)
     return found
+
+
+LARGE = {
+    "aten.convolution.default",
+    "aten.convolution_backward.default",
+    "aten.native_batch_norm_backward.default",
+}
 
 
 class Network(nn.Module):
@@ -48,7 +57,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
-            x = x + block(x).tanh()
+            x = x + block(x).sin()
         return x.square().mean()
 
 
@@ -183,3 +192,33 @@ def test_sizes_that_change() -> None:
     assert [record.shapes[-1] for record in xla_dynamo.compiles()] == [
         f"float32[{rows}, 32, 16, 16]" for rows in (4, 5, 6)
     ]
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_group_norms_beside_convolutions_are_kernels(
+    memory_format: torch.memory_format, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops: list[Any] = []
+    original = torch_kernels.kernel
+    monkeypatch.setattr(torch_kernels, "kernel", lambda n: (ops.append(n.target), original(n))[1])
+    groups = 16 if dtype == torch.float64 else 1  # of float64, convolutions of groups are left
+    first, norm, second = (
+        nn.Conv2d(32, 64, 3, padding=1, groups=groups),
+        nn.GroupNorm(8, 64),
+        nn.Conv2d(64, 64, 3, groups=groups),
+    )
+    network = nn.Sequential(first, norm, nn.SiLU(), nn.MaxPool2d(2), second)
+    network.to(dtype).to(memory_format=memory_format)
+    x = torch.randn(8, 32, 32, 32, dtype=dtype).to(memory_format=memory_format)
+    results = []
+    for function in (network, torch.compile(network, backend="xla")):
+        given = x.clone().requires_grad_()
+        out = function(given)
+        gradients = torch.autograd.grad(out.square().mean(), (given, *network.parameters()))
+        results.append((out, *gradients))
+    for want, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        assert got.stride() == want.stride()
+    assert ops.count(torch.ops.aten.native_group_norm.default) == 1
+    assert ops.count(torch.ops.aten.native_group_norm_backward.default) == 1

@@ -44,6 +44,7 @@ aten = torch.ops.aten
 Pays = Callable[[Sequence[Any], Any], bool]  # of a call's arguments and result
 _LEAST_WORK = 5e6  # products; about 0.3 ms of XLA:CPU
 _FEW_TAPS = 9
+_LEAST_NORMALIZED = 2**16
 
 
 def is_left(node: Node, target: Target) -> bool:
@@ -99,6 +100,19 @@ def _convolution_backward(args: Sequence[Any], out: Any) -> bool:
 def _batch_norm_backward(args: Sequence[Any], out: Any) -> bool:
     x, is_training = args[1], args[7]
     return is_training and x.dim() > 2 and x.dtype in (torch.float32, torch.float64)
+
+
+def _group_norm(args: Sequence[Any], out: Any) -> bool:
+    return _is_norm_left(args[0])
+
+
+def _group_norm_backward(args: Sequence[Any], out: Any) -> bool:
+    return _is_norm_left(args[1])
+
+
+def _is_norm_left(x: torch.Tensor) -> bool:
+    is_float = x.dtype in (torch.float32, torch.float64)
+    return is_float and x.dim() > 2 and x.numel() >= _LEAST_NORMALIZED
 
 
 def _lstm(args: Sequence[Any], out: Any) -> bool:
@@ -162,9 +176,15 @@ PRODUCTS_BETWEEN: dict[Any, Pays] = {
     op: partial(host_products.product_between, at) for op, at in _FIRST_FACTORS.items()
 }
 
-# Where a program need not be left for it, as a convolution comes next. XLA:CPU's program takes 131
-# us for 32,000 elements, 269 for 131,000, 2,300 for 1.6 million (8 images, 64 channels of 56x56);
-# PyTorch's kernel, with the program that is left before it, 82, 147 and 1,160.
+# Where a program need not be left for it, as a convolution comes next.
+#
+# Batch norm's gradient: XLA:CPU's program takes 131 us for 32,000 elements, 269 for 131,000, 2,300
+# for 1.6 million (8 images, 64 channels of 56x56); PyTorch's kernel, with the program that is left
+# before it, 82, 147 and 1,160. Group norm, on a Cascade Lake: PyTorch 26 us for 66,000 elements,
+# 199 for 524,000, 2,170 for 4.2 million, XLA:CPU 426, 593 and 5,050; the gradient 38, 308 and
+# 4,120, XLA:CPU 530, 902 and 7,340.
 PAYS_BESIDE: dict[Any, Pays] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.native_group_norm.default: _group_norm,
+    aten.native_group_norm_backward.default: _group_norm_backward,
 }
