@@ -144,6 +144,32 @@ def test_what_is_returned_has_the_strides_of_eager() -> None:
         assert got.stride() == want.stride()
 
 
+class Stem(nn.Module):
+    """A ConvNeXt's: the norm is over channels, and the layer after it is channels_last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 48, 4, 4), nn.LayerNorm(48)
+        self.depthwise = nn.Conv2d(48, 48, 7, padding=3, groups=48)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.norm(self.patches(image).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return (x + self.depthwise(x)).square().mean()
+
+
+def test_a_norm_over_channels_is_no_program_unless_a_view_is_returned(launches: list[str]) -> None:
+    stem, image = Stem(), torch.randn(2, 3, 128, 128)
+    compiled = torch.compile(stem, backend="xla")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(image), stem(image))
+    assert len(launches) == 1
+    results = []
+    for function in (stem, compiled):
+        loss = function(image)
+        results.append((loss, *torch.autograd.grad(loss, tuple(stem.parameters()))))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
 STEP = """
 import torch, xla_dynamo
 from tests.backend.executable.test_small_parts import Residual

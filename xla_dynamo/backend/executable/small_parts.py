@@ -40,11 +40,14 @@ _LONGER: dict[Any, float] = {
     aten.mul.Tensor: 0.2,
     aten.native_group_norm.default: -1.0,
     aten.native_group_norm_backward.default: -1.0,
+    aten.native_layer_norm.default: 0.0,
+    aten.permute.default: 0.0,
     aten.relu.default: 0.1,
     aten.rsub.Scalar: 0.3,
     aten.sigmoid.default: 0.0,
     aten.where.self: 3.6,
 }
+_VIEWS = {aten.permute.default}
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -73,13 +76,18 @@ def opened(
 def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
     """Whether a segment lies between kernels, and costs more as a program than call by call."""
     calls = _calls(segment)
-    if any(node.target not in _LONGER for node in calls):
+    if any(node.target not in _LONGER or _is_view_returned(node) for node in calls):
         return False
     if any(node.op == "get_attr" for node in segment.inputs):
         return False
     after = any(partition.source(node) in kernels for node in segment.inputs)
     before = any(user in kernels for node in segment.outputs for user in node.users)
     return after and before and sum(map(_nanoseconds, calls)) < _PROGRAM
+
+
+def _is_view_returned(call: Node) -> bool:
+    """Results of a program share no memory; what takes them may write into it."""
+    return call.target in _VIEWS and any(user.op == "output" for user in call.users)
 
 
 def _calls(segment: Segment) -> list[Node]:
