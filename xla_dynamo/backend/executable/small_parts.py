@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from . import partition
 from .partition import Segment
@@ -29,8 +30,8 @@ from .partition import Segment
 aten = torch.ops.aten
 _PROGRAM, _CALL = 250_000.0, 8_000.0  # nanoseconds, whatever the size
 
-# Ops that take operands in any order of memory: the nanoseconds that each element of the result
-# takes longer in PyTorch's kernel than in a program's loop.
+# Ops that take operands in any order of memory: the nanoseconds that each element takes longer in
+# PyTorch's kernel than in a program's loop.
 _LONGER: dict[Any, float] = {
     aten._native_batch_norm_legit_functional.default: 0.4,
     aten._native_batch_norm_legit_no_training.default: 0.25,
@@ -60,11 +61,12 @@ def opened(
     """
     found: list[Segment | Node] = []
     calls: list[Node] = []
+    shared = _shared(steps)
     segments = 0
     for step in steps:
         if isinstance(step, Node):
             found.append(step)
-        elif _is_small(step, kernels):
+        elif shared.isdisjoint(step.members) and _is_small(step, kernels):
             found.extend(step.members)
             calls.extend(_calls(step))
         else:
@@ -76,7 +78,7 @@ def opened(
 def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
     """Whether a segment lies between kernels, and costs more as a program than call by call."""
     calls = _calls(segment)
-    if any(node.target not in _LONGER or _is_view_returned(node) for node in calls):
+    if any(node.target not in _LONGER for node in calls):
         return False
     if any(node.op == "get_attr" for node in segment.inputs):
         return False
@@ -85,9 +87,29 @@ def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
     return after and before and sum(map(_nanoseconds, calls)) < _PROGRAM
 
 
-def _is_view_returned(call: Node) -> bool:
-    """Results of a program share no memory; what takes them may write into it."""
-    return call.target in _VIEWS and any(user.op == "output" for user in call.users)
+def _shared(steps: Sequence[Segment | Node]) -> set[Node]:
+    """Views that a graph returns beside what they view, or beside another view of it.
+
+    Results of programs share no memory: a later program may take over that of one.
+    """
+    of_memory: dict[Node, list[Node]] = {}
+    for step in steps:
+        for node in step.members if isinstance(step, Segment) else (step,):
+            if any(user.op == "output" for user in node.users):
+                of_memory.setdefault(_memory_of(node), []).append(node)
+    return {
+        view
+        for memory, returned in of_memory.items()
+        for view in returned
+        if len(returned) > 1 or memory.op == "placeholder"
+    }
+
+
+def _memory_of(node: Node) -> Node:
+    """What a view is of, in the end; or else the node."""
+    while node.target in _VIEWS:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _calls(segment: Segment) -> list[Node]:
@@ -97,7 +119,8 @@ def _calls(segment: Segment) -> list[Node]:
 def _nanoseconds(call: Node) -> float:
     """How much longer PyTorch takes for this call, as part of a program that runs anyway."""
     results: Any = call.meta["val"]
-    first, *_ = [results] if isinstance(results, Tensor) else results
-    if first.dtype not in _DTYPES:
+    given = [results, *(node.meta["val"] for node in call.all_input_nodes)]
+    tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, Tensor)]
+    if any(tensor.dtype not in _DTYPES for tensor in tensors):
         return _PROGRAM
-    return _CALL + _LONGER[call.target] * first.numel()
+    return _CALL + _LONGER[call.target] * max(tensor.numel() for tensor in tensors)
