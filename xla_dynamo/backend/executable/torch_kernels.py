@@ -8,7 +8,8 @@ cores: an eager step 62 ms before, 80 after). Results have to be copied there, t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -39,11 +40,22 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     if joint.collectives_of(graph):
         return []
     found = [node for node in calls if host_kernels.is_left_between(node, target)]
+    before = [node for node in calls if host_kernels.is_left_before(node, target)]
+    found += [node for node in before if _is_for_kernels(node, found)]
     values = [node.meta.get("val") for node in (*fx.placeholders(graph), *found)]
     if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in values):
         return []
     device, home = device_of(graph, request.options)
     return [] if home is not None or isinstance(device, Partitions) else found
+
+
+def _is_for_kernels(node: Node, kernels: Collection[Node]) -> bool:
+    """Whether all that uses the first result of a node, or views of it, is `kernels`."""
+    values = [user for user in node.users if user.target is operator.getitem and user.args[1] == 0]
+    users = [user for value in values for user in value.users]
+    while views := [user for user in users if user.target is torch.ops.aten.permute.default]:
+        users = [u for u in users if u not in views] + [u for view in views for u in view.users]
+    return bool(users) and all(user in kernels for user in users)
 
 
 def kernel(node: Node) -> Callable[..., Any]:

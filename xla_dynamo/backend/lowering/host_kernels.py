@@ -62,6 +62,11 @@ def is_left_between(node: Node, target: Target) -> bool:
     return is_worth_leaving_for(node, target) or _pays(node, target, PAYS_BESIDE)
 
 
+def is_left_before(node: Node, target: Target) -> bool:
+    """Whether PyTorch's kernel computes this node if its first result is for a kernel alone."""
+    return _pays(node, target, PAYS_BEFORE)
+
+
 def _pays(node: Node, target: Target, table: Mapping[Any, Pays]) -> bool:
     pays = table.get(node.target) if target.kernels == "torch" else None
     if pays is None:
@@ -107,6 +112,10 @@ def _group_norm(args: Sequence[Any], out: Any) -> bool:
 
 
 def _group_norm_backward(args: Sequence[Any], out: Any) -> bool:
+    return _is_norm_left(args[1])
+
+
+def _layer_norm_backward(args: Sequence[Any], out: Any) -> bool:
     return _is_norm_left(args[1])
 
 
@@ -187,4 +196,10 @@ PAYS_BESIDE: dict[Any, Pays] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.native_group_norm.default: _group_norm,
     aten.native_group_norm_backward.default: _group_norm_backward,
+}
+
+# The same, where no more programs come of it. Layer norm's gradient, on a Cascade Lake: PyTorch
+# 0.46 ms for 8192 x 48, 0.16 for 2048 x 96, 0.2 for 1024 x 256, XLA:CPU 1.15, 0.61 and 0.59.
+PAYS_BEFORE: dict[Any, Pays] = {
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
 }
