@@ -16,6 +16,12 @@ import xla_dynamo
 from tests.backend.seen_ops import Seen
 from xla_dynamo.backend.executable import torch_kernels
 
+LARGE = {
+    "aten.convolution.default",
+    "aten.convolution_backward.default",
+    "aten.native_batch_norm_backward.default",
+}
+
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -36,13 +42,6 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(torch_kernels, "kernel", kernel)
     return found
-
-
-LARGE = {
-    "aten.convolution.default",
-    "aten.convolution_backward.default",
-    "aten.native_batch_norm_backward.default",
-}
 
 
 class Network(nn.Module):

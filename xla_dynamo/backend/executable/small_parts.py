@@ -48,7 +48,7 @@ _LONGER: dict[Any, float] = {
     aten.sigmoid.default: 0.0,
     aten.where.self: 3.6,
 }
-_VIEWS = {aten.permute.default}
+VIEWS = {aten.permute.default}
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -107,7 +107,7 @@ def _shared(steps: Sequence[Segment | Node]) -> set[Node]:
 
 def _memory_of(node: Node) -> Node:
     """What a view is of, in the end; or else the node."""
-    while node.target in _VIEWS:
+    while node.target in VIEWS:
         node = node.all_input_nodes[0]
     return node
 

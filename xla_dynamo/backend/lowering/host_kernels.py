@@ -107,21 +107,11 @@ def _batch_norm_backward(args: Sequence[Any], out: Any) -> bool:
     return is_training and x.dim() > 2 and x.dtype in (torch.float32, torch.float64)
 
 
-def _group_norm(args: Sequence[Any], out: Any) -> bool:
-    return _is_norm_left(args[0])
-
-
-def _group_norm_backward(args: Sequence[Any], out: Any) -> bool:
-    return _is_norm_left(args[1])
-
-
-def _layer_norm_backward(args: Sequence[Any], out: Any) -> bool:
-    return _is_norm_left(args[1])
-
-
-def _is_norm_left(x: torch.Tensor) -> bool:
+def _norm(at: int, args: Sequence[Any], out: Any) -> bool:
+    """Of a norm, or its gradient, whose operand `at` is what is normalized."""
+    x = args[at]
     is_float = x.dtype in (torch.float32, torch.float64)
-    return is_float and x.dim() > 2 and x.numel() >= _LEAST_NORMALIZED
+    return is_float and x.dim() > 1 and x.numel() >= _LEAST_NORMALIZED
 
 
 def _lstm(args: Sequence[Any], out: Any) -> bool:
@@ -194,12 +184,12 @@ PRODUCTS_BETWEEN: dict[Any, Pays] = {
 # 4,120, XLA:CPU 530, 902 and 7,340.
 PAYS_BESIDE: dict[Any, Pays] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
-    aten.native_group_norm.default: _group_norm,
-    aten.native_group_norm_backward.default: _group_norm_backward,
+    aten.native_group_norm.default: partial(_norm, 0),
+    aten.native_group_norm_backward.default: partial(_norm, 1),
 }
 
 # The same, where no more programs come of it. Layer norm's gradient, on a Cascade Lake: PyTorch
 # 0.46 ms for 8192 x 48, 0.16 for 2048 x 96, 0.2 for 1024 x 256, XLA:CPU 1.15, 0.61 and 0.59.
 PAYS_BEFORE: dict[Any, Pays] = {
-    aten.native_layer_norm_backward.default: _layer_norm_backward,
+    aten.native_layer_norm_backward.default: partial(_norm, 1),
 }
