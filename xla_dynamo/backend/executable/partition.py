@@ -61,7 +61,7 @@ def with_items(graph: Graph, refused: Collection[Node]) -> set[Node]:
     return found
 
 
-def source(node: Node) -> Any:
+def call_of(node: Node) -> Any:
     """The call that a node is an item of, or else the node."""
     return node.args[0] if node.target is operator.getitem else node
 

@@ -19,7 +19,7 @@ from xla_dynamo.backend.graph import error_origin, fx
 from xla_dynamo.backend.graph.host_ops import is_host_step
 from xla_dynamo.backend.lowering.unsupported import counter_of
 
-from .partition import Segment
+from .partition import Segment, call_of
 from .turns import Name
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -82,7 +82,7 @@ def connect(
             results = calls.call_function(run, (inputs,))
             for at, node in enumerate(step.outputs):
                 values[node] = calls.call_function(operator.getitem, (results, at))
-        elif step in kernels or _source(step) in kernels:
+        elif call_of(step) in kernels:
             run = kernels.get(step, operator.getitem)
             args, kwargs = map_arg((step.args, step.kwargs), values.__getitem__)
             values[step] = calls.call_function(run, args, kwargs)
@@ -92,7 +92,7 @@ def connect(
     returned: list[Any] = []
     for result in fx.results(graph):
         value = values[result] if isinstance(result, Node) else result
-        if result in strided and (result in kernels or _source(result) in kernels):
+        if result in strided and isinstance(result, Node) and call_of(result) in kernels:
             declared = result.meta.get("val")
             restride = restrided(declared)
             if isinstance(declared, torch.Tensor):
@@ -104,12 +104,6 @@ def connect(
         returned.append(value)
     calls.output(returned)
     return calls, names
-
-
-def _source(node: Any) -> Any:
-    """What an item is of."""
-    is_item = isinstance(node, Node) and node.target is operator.getitem
-    return node.args[0] if is_item else None
 
 
 def as_function(run: Run) -> Run:

@@ -24,6 +24,8 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from xla_dynamo.backend.graph import fx
+
 from . import partition
 from .partition import Segment
 
@@ -48,7 +50,6 @@ _LONGER: dict[Any, float] = {
     aten.sigmoid.default: 0.0,
     aten.where.self: 3.6,
 }
-VIEWS = {aten.permute.default}
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -82,7 +83,7 @@ def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
         return False
     if any(node.op == "get_attr" for node in segment.inputs):
         return False
-    after = any(partition.source(node) in kernels for node in segment.inputs)
+    after = any(partition.call_of(node) in kernels for node in segment.inputs)
     before = any(user in kernels for node in segment.outputs for user in node.users)
     return after and before and sum(map(_nanoseconds, calls)) < _PROGRAM
 
@@ -96,20 +97,14 @@ def _shared(steps: Sequence[Segment | Node]) -> set[Node]:
     for step in steps:
         for node in step.members if isinstance(step, Segment) else (step,):
             if any(user.op == "output" for user in node.users):
-                of_memory.setdefault(_memory_of(node), []).append(node)
+                *_, memory = fx.bases(node)
+                of_memory.setdefault(memory, []).append(node)
     return {
         view
         for memory, returned in of_memory.items()
         for view in returned
         if len(returned) > 1 or memory.op == "placeholder"
     }
-
-
-def _memory_of(node: Node) -> Node:
-    """What a view is of, in the end; or else the node."""
-    while node.target in VIEWS:
-        node = node.all_input_nodes[0]
-    return node
 
 
 def _calls(segment: Segment) -> list[Node]:

@@ -24,7 +24,6 @@ from xla_dynamo.backend.runtime.partitions import Partitions
 from . import depthwise, joint, onednn_lstm
 from .launch import device_of
 from .request import Request
-from .small_parts import VIEWS
 from .turns import Name
 
 
@@ -51,12 +50,19 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
 
 
 def _is_for_kernels(node: Node, kernels: Collection[Node]) -> bool:
-    """Whether all that uses the first result of a node, or views of it, is `kernels`."""
+    """Whether all that uses the first result of a node is `kernels`, a permutation between or not.
+
+    Such a permutation is no program: see small_parts.
+    """
     values = [user for user in node.users if user.target is operator.getitem and user.args[1] == 0]
     users = [user for value in values for user in value.users]
-    while views := [user for user in users if user.target in VIEWS]:
-        users = [u for u in users if u not in views] + [u for view in views for u in view.users]
-    return bool(users) and all(user in kernels for user in users)
+    return bool(users) and all(_reaches(user, kernels) for user in users)
+
+
+def _reaches(user: Node, kernels: Collection[Node]) -> bool:
+    if user.target is torch.ops.aten.permute.default:
+        return all(_reaches(each, kernels) for each in user.users)
+    return user in kernels
 
 
 def kernel(node: Node) -> Callable[..., Any]:
