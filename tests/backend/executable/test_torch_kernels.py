@@ -221,3 +221,37 @@ def test_large_group_norms_beside_convolutions_are_kernels(
         assert got.stride() == want.stride()
     assert ops.count(torch.ops.aten.native_group_norm.default) == 1
     assert ops.count(torch.ops.aten.native_group_norm_backward.default) == 1
+
+
+class NarrowBlock(nn.Module):
+    """A ConvNeXt's: its norm is of what a convolution gives, its products follow."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.spread = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.spread(x).permute(0, 2, 3, 1))
+        return x + self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_large_layer_norms_of_what_a_kernel_gives_are_kernels(
+    memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops: list[Any] = []
+    original = torch_kernels.kernel
+    monkeypatch.setattr(torch_kernels, "kernel", lambda n: (ops.append(n.target), original(n))[1])
+    network = nn.Sequential(NarrowBlock(48), NarrowBlock(48)).to(memory_format=memory_format)
+    x = torch.randn(4, 48, 24, 24).to(memory_format=memory_format)
+    results = []
+    for function in (network, torch.compile(network, backend="xla")):
+        given = x.clone().requires_grad_()
+        out = function(given)
+        gradients = torch.autograd.grad(out.square().mean(), (given, *network.parameters()))
+        results.append((out, *gradients))
+    for want, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    assert ops.count(torch.ops.aten.native_layer_norm.default) == 2

@@ -27,7 +27,7 @@ from xla_dynamo.bookkeeping import optional
 from xla_dynamo.config import config
 from xla_dynamo.errors import CompileError
 
-from . import compile_notice, known, partitioned, precision_notice, trial
+from . import compile_notice, known, partitioned, precision_notice, trial, ynnpack
 from .parts import tell
 from .request import Request
 
@@ -166,13 +166,14 @@ def _load_or_compile(
     Of several processes that want it at once, one compiles, and the others wait.
     """
     overrides = request.options.xla_overrides(pjrt.platform(device))
-    entry = _entry(lowered, request, device, overrides)
+    preferred = ynnpack.preferred(graph, pjrt.platform(device))
+    entry = _entry(lowered, request, device, {**preferred, **overrides})
     of_program = (device, *signatures, overrides, request.name)
 
     def compiled() -> pjrt.Executable:
         with compile_notice.shown(request, graph, pjrt.platform(device)):
             _try(lowered, request, device, overrides, graph)
-            return pjrt.compile(lowered.module, *of_program)
+            return pjrt.compile(lowered.module, *of_program, preferred)
 
     if entry is None:
         return compiled(), None, False

@@ -42,6 +42,8 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     found = [node for node in calls if host_kernels.is_left_between(node, target)]
     before = [node for node in calls if host_kernels.is_left_before(node, target)]
     found += [node for node in before if _is_for_kernels(node, found)]
+    after = [node for node in calls if host_kernels.is_left_after(node, target)]
+    found += [node for node in after if _is_of_kernel(node, found)]
     values = [node.meta.get("val") for node in (*fx.placeholders(graph), *found)]
     if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in values):
         return []
@@ -63,6 +65,12 @@ def _reaches(user: Node, kernels: Collection[Node]) -> bool:
     if user.target is torch.ops.aten.permute.default:
         return all(_reaches(each, kernels) for each in user.users)
     return user in kernels
+
+
+def _is_of_kernel(node: Node, kernels: Collection[Node]) -> bool:
+    """Whether the first operand of a node is what one of `kernels` gave, permuted or not."""
+    *_, source = fx.bases(node.all_input_nodes[0], (torch.ops.aten.permute.default,))
+    return source in kernels
 
 
 def kernel(node: Node) -> Callable[..., Any]:

@@ -260,18 +260,20 @@ def compile(
     outputs: Signature,
     overrides: Mapping[str, Any],
     name: str = "xla_dynamo",
+    preferred: Mapping[str, Any] = MappingProxyType({}),
 ) -> Executable:
     """Compile a StableHLO module whose arguments and results are `inputs` and `outputs`.
 
     on: a device, or the devices of all replicas of the program, of which some can be of other
-        processes. name: for profiles.
+        processes. overrides: XLA's own options, as the user wants them. name: for profiles.
+    preferred: options that suit the program, where the user says nothing.
 
     Raises:
         CompileError: with XLA's message.
         InstallationError: this jaxlib takes no programs in our form.
     """
     try:
-        options = _options(on, overrides)
+        options = _options(on, {**preferred, **overrides})
     except Exception as error:  # a user's compiler option of a wrong type
         raise CompileError(f"XLA refused the program: {error}") from error
     try:
