@@ -34,7 +34,7 @@ def key_of(graph: Graph, request: Request) -> str | None:
     """
     if request.way_in is not WayIn.COMPILE or not is_text_complete(graph):
         return None
-    if not torch_kernels.between_programs(graph, request):
+    if not torch_kernels.may_be_split(graph, request):
         return None
     error_origin.number(graph.nodes)
     users = [bool(node.meta.get("argument")) for node in fx.placeholders(graph)]

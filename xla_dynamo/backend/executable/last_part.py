@@ -23,8 +23,8 @@ def split_off(
     """What has the kernels, and the last part."""
     last = _last(graph, partition.with_items(graph, kernels))
     calls = fx.calls(graph)
-    before = partition.extract(0, [node for node in calls if node not in last])
-    return before, partition.extract(1, [node for node in calls if node in last])
+    before = partition.Segment(0, tuple(node for node in calls if node not in last))
+    return before, partition.Segment(1, tuple(node for node in calls if node in last))
 
 
 def _last(graph: Graph, kernels: set[Node]) -> set[Node]:

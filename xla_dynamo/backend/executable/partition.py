@@ -7,6 +7,7 @@ compute of arguments is not in memory meanwhile.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Collection
@@ -22,14 +23,35 @@ class Segment:
     """A part for XLA: `graph` takes `inputs` and returns `outputs`.
 
     index: its position among the segments.
-    inputs, outputs, members: nodes of the graph that is split.
+    inputs, outputs, members: nodes of the graph that is split, in its order.
     """
 
     index: int
-    graph: Graph
-    inputs: tuple[Node, ...]
-    outputs: tuple[Node, ...]
     members: tuple[Node, ...]
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Node, ...]:
+        inside = set(self.members)
+        sources = (source for member in self.members for source in member.all_input_nodes)
+        return tuple(dict.fromkeys(source for source in sources if source not in inside))
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Node, ...]:
+        inside = set(self.members)
+        return tuple(m for m in self.members if not inside.issuperset(m.users))
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """Copies of the members. Made where it is asked for: some splits are only weighed."""
+        new = Graph()
+        copies: dict[Node, Node] = {}
+        for source in self.inputs:
+            copies[source] = new.placeholder(source.name)
+            copies[source].meta = dict(source.meta)
+        for member in self.members:
+            copies[member] = new.node_copy(member, copies.__getitem__)
+        new.output(tuple(copies[node] for node in self.outputs))
+        return new
 
 
 def split(graph: Graph, refused: Collection[Node], *, late: bool = False) -> list[Segment | Node]:
@@ -44,9 +66,9 @@ def split(graph: Graph, refused: Collection[Node], *, late: bool = False) -> lis
     steps: list[Segment | Node] = []
     segments = 0
     for current in sorted(set(level.values())):
-        members = [n for n, at in level.items() if at == current and n not in refused]
+        members = tuple(n for n, at in level.items() if at == current and n not in refused)
         if members:
-            steps.append(extract(segments, members))
+            steps.append(Segment(segments, members))
             segments += 1
         steps.extend(n for n, at in level.items() if at == current and n in refused)
     return steps
@@ -100,22 +122,3 @@ def _delay(graph: Graph, refused: Collection[Node], level: dict[Node, int]) -> N
         if users.issubset(of_level[at]):
             of_level[following] = of_level[at] + of_level[following]
             level.update(dict.fromkeys(of_level[at], following))
-
-
-def extract(index: int, members: list[Node]) -> Segment:
-    """A segment of these nodes, which are in the order of their graph."""
-    inside = set(members)
-    new = Graph()
-    copies: dict[Node, Node] = {}
-    inputs: list[Node] = []
-    for member in members:
-        for source in member.all_input_nodes:
-            if source not in inside and source not in copies:
-                inputs.append(source)
-                copies[source] = new.placeholder(source.name)
-                copies[source].meta = dict(source.meta)
-    for member in members:
-        copies[member] = new.node_copy(member, copies.__getitem__)
-    outputs = [m for m in members if any(user not in inside for user in m.users)]
-    new.output(tuple(copies[m] for m in outputs))
-    return Segment(index, new, tuple(inputs), tuple(outputs), tuple(members))

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import fx
@@ -37,17 +37,31 @@ _PROGRAM, _CALL = 250_000.0, 8_000.0  # nanoseconds, whatever the size
 _LONGER: dict[Any, float] = {
     aten._native_batch_norm_legit_functional.default: 0.4,
     aten._native_batch_norm_legit_no_training.default: 0.25,
+    aten._softmax.default: 0.1,
+    aten._softmax_backward_data.default: 0.1,
+    aten._unsafe_view.default: 0.0,
     aten.add.Tensor: 0.2,
+    aten.cat.default: 0.0,
     aten.clone.default: 0.1,
+    aten.div.Tensor: 0.3,
+    aten.gelu.default: 0.2,
+    aten.gelu_backward.default: 0.0,
     aten.le.Scalar: 0.9,
     aten.mul.Tensor: 0.2,
     aten.native_group_norm.default: -1.0,
     aten.native_group_norm_backward.default: -1.0,
     aten.native_layer_norm.default: 0.0,
-    aten.permute.default: 0.0,
+    aten.native_layer_norm_backward.default: -0.5,
     aten.relu.default: 0.1,
     aten.rsub.Scalar: 0.3,
     aten.sigmoid.default: 0.0,
+    aten.silu.default: 0.1,
+    aten.silu_backward.default: 0.2,
+    aten.sub.Tensor: 0.3,
+    aten.sum.dim_IntList: 0.1,
+    aten.tanh.default: 0.1,
+    aten.tanh_backward.default: 0.1,
+    aten.threshold_backward.default: 0.1,
     aten.where.self: 3.6,
 }
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
@@ -76,13 +90,26 @@ def opened(
     return found, calls
 
 
+def nanoseconds(graph: Graph, kernels: Collection[Node]) -> float:
+    """What it costs to run `graph` in turns, beside what its ops take in any case."""
+    steps, calls = opened(partition.split(graph, kernels, late=True), kernels)
+    programs = sum(isinstance(step, Segment) for step in steps)
+    return programs * _PROGRAM + sum(map(_nanoseconds, calls))
+
+
 def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
-    """Whether a segment lies between kernels, and costs more as a program than call by call."""
+    """Whether a segment lies between kernels, and costs more as a program than call by call.
+
+    Views are no work at all.
+    """
     calls = _calls(segment)
-    if any(node.target not in _LONGER for node in calls):
+    views = [node for node in calls if fx.gives_views(node.target)]
+    if any(node.target not in _LONGER for node in calls if node not in views):
         return False
     if any(node.op == "get_attr" for node in segment.inputs):
         return False
+    if len(views) == len(calls):
+        return True
     after = any(partition.call_of(node) in kernels for node in segment.inputs)
     before = any(user in kernels for node in segment.outputs for user in node.users)
     return after and before and sum(map(_nanoseconds, calls)) < _PROGRAM
@@ -97,8 +124,7 @@ def _shared(steps: Sequence[Segment | Node]) -> set[Node]:
     for step in steps:
         for node in step.members if isinstance(step, Segment) else (step,):
             if any(user.op == "output" for user in node.users):
-                *_, memory = fx.bases(node)
-                of_memory.setdefault(memory, []).append(node)
+                of_memory.setdefault(_memory(node), []).append(node)
     return {
         view
         for memory, returned in of_memory.items()
@@ -107,12 +133,24 @@ def _shared(steps: Sequence[Segment | Node]) -> set[Node]:
     }
 
 
+def _memory(node: Node) -> Node:
+    """The argument, or the result of a call, that a node is in the memory of."""
+    while True:
+        *_, node = fx.bases(node, (aten._unsafe_view.default,))
+        call = partition.call_of(node)
+        if call is node or not fx.gives_views(call.target):
+            return node
+        node = call.args[0]
+
+
 def _calls(segment: Segment) -> list[Node]:
     return [node for node in segment.members if node.target is not operator.getitem]
 
 
 def _nanoseconds(call: Node) -> float:
     """How much longer PyTorch takes for this call, as part of a program that runs anyway."""
+    if fx.gives_views(call.target):
+        return 0.0
     results: Any = call.meta["val"]
     given = [results, *(node.meta["val"] for node in call.all_input_nodes)]
     tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, Tensor)]

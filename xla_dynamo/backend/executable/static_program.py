@@ -181,7 +181,8 @@ def _updates(
     """The results of a segment that are copied into arguments which nothing reads later."""
     results, given = fx.results(graph), fx.placeholders(graph)
     later = steps[steps.index(segment) + 1 :]
-    read = {n for s in later for n in (s.all_input_nodes if isinstance(s, Node) else s.inputs)}
+    sources = (s.all_input_nodes if isinstance(s, Node) else s.inputs for s in later)
+    read = {base for nodes in sources for node in nodes for base in fx.bases(node)}
     found = {}
     for result, argument in request.updates.items():
         new, old = results[result], given[argument]

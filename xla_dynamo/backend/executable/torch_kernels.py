@@ -21,7 +21,7 @@ from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.lowering.source import location_of
 from xla_dynamo.backend.runtime.partitions import Partitions
 
-from . import depthwise, joint, onednn_lstm
+from . import depthwise, joint, lesser_products, onednn_lstm
 from .launch import device_of
 from .request import Request
 from .turns import Name
@@ -35,20 +35,38 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     """
     target = request.context().target
     calls = fx.calls(graph)
-    if not any(host_kernels.is_worth_leaving_for(node, target) for node in calls):
-        return []
-    if joint.collectives_of(graph):
+    products = lesser_products.candidates(calls, target)
+    is_worth_it = any(host_kernels.is_worth_leaving_for(node, target) for node in calls)
+    if not (is_worth_it or products) or not _are_apart(graph, request):
         return []
     found = [node for node in calls if host_kernels.is_left_between(node, target)]
+    found = found if is_worth_it else []
+    found += lesser_products.paying(graph, found, products)
     before = [node for node in calls if host_kernels.is_left_before(node, target)]
     found += [node for node in before if _is_for_kernels(node, found)]
     after = [node for node in calls if host_kernels.is_left_after(node, target)]
-    found += [node for node in after if _is_of_kernel(node, found)]
-    values = [node.meta.get("val") for node in (*fx.placeholders(graph), *found)]
+    return found + [node for node in after if _is_of_kernel(node, found)]
+
+
+def may_be_split(graph: Graph, request: Request) -> bool:
+    """Whether `between_programs` may find kernels, once the passes have run."""
+    target = request.context().target
+    calls = fx.calls(graph)
+    is_worth_it = any(host_kernels.is_worth_leaving_for(node, target) for node in calls)
+    if not is_worth_it and not lesser_products.candidates(calls, target):
+        return False
+    return _are_apart(graph, request)
+
+
+def _are_apart(graph: Graph, request: Request) -> bool:
+    """Whether kernels can run between programs: all tensors are of this process's one CPU."""
+    if joint.collectives_of(graph):
+        return False
+    values = [node.meta.get("val") for node in (*fx.placeholders(graph), *fx.calls(graph))]
     if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in values):
-        return []
+        return False
     device, home = device_of(graph, request.options)
-    return [] if home is not None or isinstance(device, Partitions) else found
+    return home is None and not isinstance(device, Partitions)
 
 
 def _is_for_kernels(node: Node, kernels: Collection[Node]) -> bool:

@@ -28,13 +28,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.jax_adapter import VERSION
+from xla_dynamo.backend.lowering import host_kernels, host_products
 from xla_dynamo.backend.lowering.host_kernels import FIRST_FACTORS
 from xla_dynamo.backend.runtime.wrong_fusions import OPTION
 
@@ -44,7 +45,6 @@ _AS_USUAL: Mapping[str, Any] = MappingProxyType({})
 _NOTHING = MappingProxyType({OPTION: ""})
 _SUMS = MappingProxyType({OPTION: "LIBRARY_FUSION_TYPE_REDUCE"})
 
-_MANY_ROWS, _SMALL_MATRIX = 2048, 2**16
 _LEAST_WORK = 1e6  # products, of one that counts
 _LEAST_SUMMED = 4096  # elements: YNNPACK gets no less
 _SUMS_OF_DIMENSIONS = (aten.sum.dim_IntList, aten.mean.dim)
@@ -56,29 +56,17 @@ def preferred(graph: Graph, platform: str) -> Mapping[str, Any]:
     if platform != "cpu" or not _IS_KNOWN:
         return _AS_USUAL
     calls = fx.calls(graph)
-    products = [call for call in calls if call.target in FIRST_FACTORS]
-    large = [each for each in products if math.prod(_sizes(each)) >= _LEAST_WORK]
-    if not large or not all(map(_is_narrow, large)):
+    products = [
+        (FIRST_FACTORS[call.target], *host_kernels.values(call))
+        for call in calls
+        if call.target in FIRST_FACTORS
+    ]
+    large = [each for each in products if math.prod(host_products.sizes(*each)) >= _LEAST_WORK]
+    if not large or not all(host_products.is_narrow(*each) for each in large):
         return _AS_USUAL
     if any(call.target in _CONVOLUTIONS for call in calls):
         return _AS_USUAL
     return _SUMS if any(map(_sums_columns, calls)) else _NOTHING
-
-
-def _sizes(product: Node) -> tuple[int, int, int]:
-    """Rows, elements to a sum, and columns, of each matrix of a batch."""
-    left = cast(Any, product.args[FIRST_FACTORS[product.target]]).meta["val"]
-    result = product.meta["val"]
-    is_batch = product.target in (aten.bmm.default, aten.baddbmm.default)
-    rows = result.shape[:-1][-1:] if is_batch else result.shape[:-1]
-    return math.prod(rows), left.shape[-1], math.prod(result.shape[-1:])
-
-
-def _is_narrow(product: Node) -> bool:
-    """Whether many rows meet a small matrix, or each other, as in the gradient of the matrix."""
-    small, middle, large = sorted(_sizes(product))
-    is_small = small * middle <= _SMALL_MATRIX and large >= _MANY_ROWS
-    return is_small and product.meta["val"].dtype == torch.float32
 
 
 def _sums_columns(call: Node) -> bool:

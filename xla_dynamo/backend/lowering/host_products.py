@@ -53,6 +53,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,8 +62,11 @@ from torch import Tensor
 
 _LEAST_WORK = 3e8  # products
 _FEW_ROWS, _LARGE_MATRIX = 64, 2**20
+_MANY_ROWS, _SMALL_MATRIX = 2048, 2**16
 # Of float32, where MKL's are faster: of one matrix, and of a batch of them.
 _LEAST_WORK_OF_MKL, _LEAST_WORK_OF_BATCHES = 1e9, 2e8
+# Where what is between them is small; and the nanoseconds that MKL takes less for each of its work.
+_LESS_WORK_OF_MKL, _SAVED_BY_MKL = 3e7, 2e-3
 _LEAST_WORK_OF_ATTENTION, _LEAST_WORK_BESIDE_MKL = 2e8, 3e7
 # Of attention forward; and of what is causal, and gradients.
 _LEAST_KEYS = {torch.float32: 512, torch.bfloat16: 1024}
@@ -86,6 +90,31 @@ def product_between(first: int, args: Sequence[Any], out: Any) -> bool:
         return False
     least = _LEAST_WORK_OF_BATCHES if right.dim() > 2 else _LEAST_WORK_OF_MKL
     return out.numel() * left.shape[-1] >= least
+
+
+def saved_between(first: int, args: Sequence[Any], out: Any) -> float:
+    """Nanoseconds that MKL takes less for a product of float32 that a graph may be split for."""
+    left, right = args[first : first + 2]
+    if not left.dtype == right.dtype == torch.float32 or right.dim() > 2 or not has_mkl():
+        return 0.0
+    if is_narrow(first, args, out):  # Eigen's is as fast: see executable.ynnpack
+        return 0.0
+    work = math.prod(sizes(first, args, out))
+    return work * _SAVED_BY_MKL if work >= _LESS_WORK_OF_MKL else 0.0
+
+
+def sizes(first: int, args: Sequence[Any], out: Any) -> tuple[int, int, int]:
+    """Rows, elements to a sum, and columns of a product, or of each of a batch of them."""
+    left, right = args[first : first + 2]
+    rows = out.shape[-2:-1] if right.dim() > 2 else out.shape[:-1]
+    return math.prod(rows), left.shape[-1], math.prod(out.shape[-1:])
+
+
+def is_narrow(first: int, args: Sequence[Any], out: Any) -> bool:
+    """Whether many rows meet a small matrix, or each other, as in the gradient of the matrix."""
+    small, middle, large = sorted(sizes(first, args, out))
+    is_small = small * middle <= _SMALL_MATRIX and large >= _MANY_ROWS
+    return is_small and out.dtype == torch.float32
 
 
 def attention(args: Sequence[Any], out: Any) -> bool:
