@@ -226,3 +226,29 @@ def test_a_lazy_step_has_eagers_numbers(norm: type[nn.Module]) -> None:
     torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-5)
     for mine, other in zip(ours.parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(mine.grad.cpu(), other.grad, rtol=1e-3, atol=1e-5)
+
+
+class Decaying(nn.Module):
+    """Its weights are a view of a buffer, which the forward changes in the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("flat", torch.randn(32 * 32 * 9) / 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.flat.view(32, 32, 3, 3)
+        for _ in range(3):
+            x = F.conv2d(x, weight, padding=1).sin()
+        self.flat.mul_(0.5)
+        return x
+
+
+def test_a_view_of_what_is_updated_later() -> None:
+    eager, ours = Decaying(), Decaying()
+    ours.load_state_dict(eager.state_dict())
+    compiled = torch.compile(ours, backend="xla")
+    x = torch.randn(4, 32, 16, 16)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), eager(x), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(ours.flat, eager.flat)

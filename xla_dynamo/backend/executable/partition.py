@@ -63,14 +63,16 @@ def split(graph: Graph, refused: Collection[Node], *, late: bool = False) -> lis
     level = levels(graph, refused)
     if late:
         _delay(graph, refused, level)
+    of_level: dict[int, tuple[list[Node], list[Node]]] = {}
+    for node, at in level.items():
+        of_level.setdefault(at, ([], []))[node in refused].append(node)
     steps: list[Segment | Node] = []
     segments = 0
-    for current in sorted(set(level.values())):
-        members = tuple(n for n, at in level.items() if at == current and n not in refused)
+    for _, (members, alone) in sorted(of_level.items()):
         if members:
-            steps.append(Segment(segments, members))
+            steps.append(Segment(segments, tuple(members)))
             segments += 1
-        steps.extend(n for n, at in level.items() if at == current and n in refused)
+        steps.extend(alone)
     return steps
 
 

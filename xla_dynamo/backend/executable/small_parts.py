@@ -61,7 +61,6 @@ _LONGER: dict[Any, float] = {
     aten.sum.dim_IntList: 0.1,
     aten.tanh.default: 0.1,
     aten.tanh_backward.default: 0.1,
-    aten.threshold_backward.default: 0.1,
     aten.where.self: 3.6,
 }
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)

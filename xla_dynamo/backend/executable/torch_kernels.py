@@ -39,8 +39,9 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     is_worth_it = any(host_kernels.is_worth_leaving_for(node, target) for node in calls)
     if not (is_worth_it or products) or not _are_apart(graph, request):
         return []
-    found = [node for node in calls if host_kernels.is_left_between(node, target)]
-    found = found if is_worth_it else []
+    found: list[Node] = []
+    if is_worth_it:
+        found += [node for node in calls if host_kernels.is_left_between(node, target)]
     found += lesser_products.paying(graph, found, products)
     before = [node for node in calls if host_kernels.is_left_before(node, target)]
     found += [node for node in before if _is_for_kernels(node, found)]
