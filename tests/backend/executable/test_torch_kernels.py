@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -42,6 +42,26 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(torch_kernels, "kernel", kernel)
     return found
+
+
+@pytest.fixture
+def ops(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The ops of which kernels are made."""
+    found: list[Any] = []
+    original = torch_kernels.kernel
+    monkeypatch.setattr(torch_kernels, "kernel", lambda n: (found.append(n.target), original(n))[1])
+    return found
+
+
+def _eager_and_compiled(network: nn.Module, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The result and all gradients, of each."""
+    results = []
+    for function in (network, torch.compile(network, backend="xla")):
+        given = x.clone().requires_grad_()
+        out = function(given)
+        gradients = torch.autograd.grad(out.square().mean(), (given, *network.parameters()))
+        results.append((out, *gradients))
+    return zip(*results, strict=True)
 
 
 class Network(nn.Module):
@@ -196,11 +216,8 @@ def test_sizes_that_change() -> None:
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_large_group_norms_beside_convolutions_are_kernels(
-    memory_format: torch.memory_format, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    memory_format: torch.memory_format, dtype: torch.dtype, ops: list[Any]
 ) -> None:
-    ops: list[Any] = []
-    original = torch_kernels.kernel
-    monkeypatch.setattr(torch_kernels, "kernel", lambda n: (ops.append(n.target), original(n))[1])
     groups = 16 if dtype == torch.float64 else 1  # of float64, convolutions of groups are left
     first, norm, second = (
         nn.Conv2d(32, 64, 3, padding=1, groups=groups),
@@ -210,13 +227,7 @@ def test_large_group_norms_beside_convolutions_are_kernels(
     network = nn.Sequential(first, norm, nn.SiLU(), nn.MaxPool2d(2), second)
     network.to(dtype).to(memory_format=memory_format)
     x = torch.randn(8, 32, 32, 32, dtype=dtype).to(memory_format=memory_format)
-    results = []
-    for function in (network, torch.compile(network, backend="xla")):
-        given = x.clone().requires_grad_()
-        out = function(given)
-        gradients = torch.autograd.grad(out.square().mean(), (given, *network.parameters()))
-        results.append((out, *gradients))
-    for want, got in zip(*results, strict=True):
+    for want, got in _eager_and_compiled(network, x):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
         assert got.stride() == want.stride()
     assert ops.count(torch.ops.aten.native_group_norm.default) == 1
@@ -239,19 +250,10 @@ class NarrowBlock(nn.Module):
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_large_layer_norms_of_what_a_kernel_gives_are_kernels(
-    memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+    memory_format: torch.memory_format, ops: list[Any]
 ) -> None:
-    ops: list[Any] = []
-    original = torch_kernels.kernel
-    monkeypatch.setattr(torch_kernels, "kernel", lambda n: (ops.append(n.target), original(n))[1])
     network = nn.Sequential(NarrowBlock(48), NarrowBlock(48)).to(memory_format=memory_format)
     x = torch.randn(4, 48, 24, 24).to(memory_format=memory_format)
-    results = []
-    for function in (network, torch.compile(network, backend="xla")):
-        given = x.clone().requires_grad_()
-        out = function(given)
-        gradients = torch.autograd.grad(out.square().mean(), (given, *network.parameters()))
-        results.append((out, *gradients))
-    for want, got in zip(*results, strict=True):
+    for want, got in _eager_and_compiled(network, x):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
     assert ops.count(torch.ops.aten.native_layer_norm.default) == 2
