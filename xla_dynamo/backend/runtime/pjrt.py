@@ -27,7 +27,7 @@ from jax._src import core, xla_bridge
 from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
-from xla_dynamo import versions
+from xla_dynamo import interrupts, versions
 from xla_dynamo.backend.graph import torch_private
 from xla_dynamo.backend.jax_adapter import computation, cpu_client, loading
 from xla_dynamo.backend.metrics import CompileRecord
@@ -64,7 +64,8 @@ def device(platform: str, index: int = 0, *, asynchronous: bool = False) -> Devi
         DeviceUnavailable: jaxlib cannot initialise the platform here, or has fewer devices.
     """
     try:
-        devices = _client(platform, asynchronous).local_devices()
+        with interrupts.deferred(once=True):  # a client that is half made is of no use
+            devices = _client(platform, asynchronous).local_devices()
     except RuntimeError as error:
         raise DeviceUnavailable(
             f"PJRT platform {platform!r} cannot be initialised: {error}. Install its plug-in "
