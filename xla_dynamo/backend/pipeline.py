@@ -56,6 +56,7 @@ from .passes.static.as_strided import resolve_as_strided
 from .passes.static.decompose_unsupported import decompose_unsupported
 from .passes.static.eager_layout import restore_eager_layout
 from .passes.static.pad_sizes import pad_sizes
+from .passes.static.relu_gradients import join_relu_gradients
 from .passes.static.specialize import specialize
 
 PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
@@ -96,6 +97,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         restore_eager_layout,
         resolve_as_strided,
         decompose_unsupported,
+        join_relu_gradients,  # between PyTorch's kernels
     ),
     Stage.LOWERING: (
         join_reverse_cumsum,

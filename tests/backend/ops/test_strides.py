@@ -66,6 +66,7 @@ CASES: dict[Any, list[tuple[Any, ...]]] = {
     ops.materialize: [(MATRIX,), (IMAGES,)],
     ops.rounded_to: [(MATRIX, torch.bfloat16)],
     ops.reverse_cumsum: [(MATRIX, 0), (IMAGES, 2)],
+    ops.relu_backward: [(MATRIX, MATRIX), (MATRIX, MATRIX.contiguous()), (IMAGES, IMAGES)],
     ops.dynamic_slice: [(MATRIX, 0, START, 2), (MATRIX, 1, START, 2), (IMAGES, 2, START, 2)],
     ops.dynamic_slice_backward: [(MATRIX, [4, 9], 1, START)],
     ops.dynamic_update: [(MATRIX, rand(4, 2), 1, START), (IMAGES, rand(2, 3, 5, 2), 3, START)],
@@ -164,6 +165,10 @@ REPLACED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "reverse cumsum": (
         lambda: ops.reverse_cumsum(IMAGES, 1),
         lambda: IMAGES.flip(1).cumsum(1).flip(1),
+    ),
+    "gradient of ReLU": (
+        lambda: ops.relu_backward(IMAGES.contiguous(), IMAGES),
+        lambda: torch.where(IMAGES <= 0, 0.0, IMAGES.contiguous()),
     ),
     "slice": (lambda: ops.dynamic_slice(MATRIX, 1, START, 2), lambda: sliced(1)(MATRIX)),
     "gradient of a slice": (

@@ -62,6 +62,7 @@ _LONGER: dict[Any, float] = {
     aten.tanh.default: 0.1,
     aten.tanh_backward.default: 0.1,
     aten.where.self: 3.6,
+    torch.ops.xla_dynamo.relu_backward.default: 0.3,
 }
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 

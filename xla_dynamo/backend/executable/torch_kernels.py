@@ -95,6 +95,17 @@ def _is_of_kernel(node: Node, kernels: Collection[Node]) -> bool:
     return source in kernels
 
 
+def _relu_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.threshold_backward.default(grad, x, 0)
+
+
+# What computes an op in place of its own kernel.
+_KERNELS: dict[Any, Callable[..., Any]] = {
+    **depthwise.KERNELS,
+    torch.ops.xla_dynamo.relu_backward.default: _relu_backward,
+}
+
+
 def kernel(node: Node) -> Callable[..., Any]:
     """A function of the node's arguments: the kernel of its op."""
     return of_name(name(node), str(location_of(node)))
@@ -111,7 +122,7 @@ def of_name(name: Name, where: str) -> Callable[..., Any]:
     """The kernel that has a name, whatever modes the thread is in; where: the user's line."""
     _, op, how, number = name
     own = onednn_lstm.KERNELS.get(op)
-    compute: Any = own(how) if own is not None else depthwise.KERNELS.get(op, op)
+    compute: Any = own(how) if own is not None else _KERNELS.get(op, op)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -19,6 +19,12 @@ def reverse_cumsum(x: Tensor, dim: int) -> Tensor:
     return x.flip(dim).cumsum(dim).flip(dim)
 
 
+@op()
+def relu_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """`grad` with 0 where `x`, of the same shape and dtype, is 0 or less."""
+    return aten.threshold_backward(grad, x, 0)
+
+
 @op(fake=lambda x, dim, _, length: x.narrow(dim, 0, length).clone())
 def dynamic_slice(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
     """`length` elements of `x` along `dim`, from the integer 0-d tensor `start` on."""

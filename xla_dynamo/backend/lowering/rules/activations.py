@@ -57,6 +57,11 @@ def gelu_backward(grad: Array, x: Array, *, approximate: str = "none") -> Array:
     return grad * (below + x * density)
 
 
+@lower(torch.ops.xla_dynamo.relu_backward.default)
+def relu_backward(grad: Array, x: Array) -> Array:
+    return lax.select(x <= 0, jnp.zeros_like(grad), grad)
+
+
 @lower(aten.elu.default)
 @_rounded_once
 def elu(x: Array, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Array:

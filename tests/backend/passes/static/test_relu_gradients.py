@@ -1,0 +1,65 @@
+"""ReLU's gradient between PyTorch's kernels is one call; elsewhere it is what it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import xla_dynamo
+
+WIDTH = 32
+
+
+class Network(nn.Module):
+    """Two convolutions, and `activation` between them of a few special values, too."""
+
+    def __init__(self, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.activation = activation
+        self.first, self.second = (nn.Conv2d(WIDTH, WIDTH, 3) for _ in range(2))
+        special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])
+        self.register_buffer("special", special.repeat(20)[:WIDTH, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y = torch.cat([y[:1] * 0 + self.special, y[1:]])
+        return self.second(self.activation(y)).nan_to_num(0, 1, -1).square().mean()
+
+
+def assert_trains_like_eager(activation: Callable[[Tensor], Tensor], **options: Any) -> int:
+    """Compare the gradients with eager's; how many graphs were given joined gradients."""
+    eager = Network(activation)
+    ours = copy.deepcopy(eager)
+    compiled = torch.compile(ours, backend="xla", options={"disk_cache": False, **options})
+    x = torch.randn(3, WIDTH, 20, 20)
+    eager(x).backward()
+    compiled(x).backward()
+    for parameter, other in zip(ours.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, equal_nan=True)
+    return xla_dynamo.passes()["join_relu_gradients"].changed
+
+
+def test_between_kernels_it_is_one_op() -> None:
+    assert assert_trains_like_eager(F.relu) == 1
+
+
+def test_a_program_of_xla_alone_has_none() -> None:
+    assert assert_trains_like_eager(F.relu, cpu_kernels="xla") == 0
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        lambda x: F.threshold(x, 0.5, 0.0),
+        lambda x: torch.where(x.double() <= 0, 0.0, x),
+        lambda x: torch.where(x[:, :1] <= 0, 0.0, x),
+    ],
+)
+def test_what_is_alike_stays(activation: Callable[[Tensor], Tensor]) -> None:
+    assert assert_trains_like_eager(activation) == 0
