@@ -48,6 +48,7 @@ from .passes.lowering.reverse_cumsum import join_reverse_cumsum
 from .passes.lowering.separate_all_reduces import separate_all_reduces
 from .passes.lowering.transposed_factors import transpose_before_products
 from .passes.lowering.unflatten_matmul import unflatten_matmul
+from .passes.lowering.vector_products import turn_vector_products
 from .passes.numerics.exact_division import keep_exact_division
 from .passes.numerics.inplace_hazards import materialize_inplace_sources
 from .passes.numerics.nan_of_zero_over_zero import keep_nan_of_zero_over_zero
@@ -107,6 +108,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         view_narrow_tensors,  # not on the CPU
         cast_as_matrices,  # on a TPU only
         return_matrices_as_rows,  # likewise
+        turn_vector_products,  # on the CPU
         unflatten_matmul,
         contract_rows,  # not on the CPU
         transpose_before_products,  # on the CPU

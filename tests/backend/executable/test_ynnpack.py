@@ -66,6 +66,8 @@ def test_narrow_products(shape: tuple[int, ...], compiled: list[str | None]) -> 
     ("function", "shapes"),
     [
         pytest.param(lambda x, w: x @ w, [(512, 64), (64, 256)], id="few rows"),
+        pytest.param(F.linear, [(4, 1024), (4096, 1024)], id="few rows, many columns"),
+        pytest.param(F.linear, [(64, 9216), (128, 9216)], id="few rows, long sums"),
         pytest.param(lambda x, w: x @ w, [(2048, 512), (512, 256)], id="a large matrix"),
         pytest.param(lambda x, w: (x @ w).softmax(-1), [(4096, 8), (8, 8)], id="little work"),
         pytest.param(lambda x, w: x.softmax(-1) + w, [(4096, 64), (64,)], id="no product"),

@@ -34,6 +34,7 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[int], list[int]]] = {
     "bias": (_bias, [4, 32, 16, 16], [32, 32, 3, 3]),
     "stride": (lambda x, w: F.conv2d(x, w, stride=2), [4, 32, 33, 33], [64, 32, 3, 3]),
     "groups": (lambda x, w: F.conv2d(x, w, groups=4), [4, 64, 28, 28], [64, 16, 3, 3]),
+    "one channel": (lambda x, w: F.conv2d(x, w).relu(), [32, 1, 28, 28], [32, 1, 3, 3]),
     "1-d": (lambda x, w: F.conv1d(x, w, padding=2), [4, 64, 512], [64, 64, 5]),
     "3-d": (lambda x, w: F.conv3d(x, w), [1, 16, 12, 12, 12], [16, 16, 3, 3, 3]),
     "transposed": (

@@ -106,7 +106,8 @@ def _convolution(args: Sequence[Any], out: Any) -> bool:
     x, weight, *_, is_transposed, _, groups = args
     if x.dtype == torch.float64 and x.dim() == 4 and not is_transposed:
         return _is_large(out, weight) and 1 < groups < x.shape[1]
-    if weight.shape[1] == 1 and groups == x.shape[1] and math.prod(weight.shape[2:]) <= _FEW_TAPS:
+    is_depthwise = weight.shape[1] == 1 < groups == x.shape[1]
+    if is_depthwise and math.prod(weight.shape[2:]) <= _FEW_TAPS:
         return False
     return _is_fast(x.dtype) and _is_large(x if is_transposed else out, weight)
 

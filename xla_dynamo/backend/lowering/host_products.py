@@ -112,9 +112,13 @@ def sizes(first: int, args: Sequence[Any], out: Any) -> tuple[int, int, int]:
 
 def is_narrow(first: int, args: Sequence[Any], out: Any) -> bool:
     """Whether many rows meet a small matrix, or each other, as in the gradient of the matrix."""
-    small, middle, large = sorted(sizes(first, args, out))
-    is_small = small * middle <= _SMALL_MATRIX and large >= _MANY_ROWS
-    return is_small and out.dtype == torch.float32
+    rows, summed, columns = sizes(first, args, out)
+    if out.dtype != torch.float32:
+        return False
+    if rows >= _MANY_ROWS:
+        return summed * columns <= _SMALL_MATRIX
+    is_gradient = args[first].stride()[-2:-1] == (1,)
+    return is_gradient and summed >= _MANY_ROWS and rows * columns <= _SMALL_MATRIX
 
 
 def attention(args: Sequence[Any], out: Any) -> bool:
