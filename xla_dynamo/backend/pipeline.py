@@ -49,6 +49,7 @@ from .passes.lowering.separate_all_reduces import separate_all_reduces
 from .passes.lowering.transposed_factors import transpose_before_products
 from .passes.lowering.unflatten_matmul import unflatten_matmul
 from .passes.lowering.vector_products import turn_vector_products
+from .passes.lowering.wide_sums import sum_by_products
 from .passes.numerics.exact_division import keep_exact_division
 from .passes.numerics.inplace_hazards import materialize_inplace_sources
 from .passes.numerics.nan_of_zero_over_zero import keep_nan_of_zero_over_zero
@@ -109,6 +110,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         cast_as_matrices,  # on a TPU only
         return_matrices_as_rows,  # likewise
         turn_vector_products,  # on the CPU
+        sum_by_products,  # likewise
         unflatten_matmul,
         contract_rows,  # not on the CPU
         transpose_before_products,  # on the CPU
