@@ -45,6 +45,7 @@ Pays = Callable[[Sequence[Any], Any], bool]  # of a call's arguments and result
 _LEAST_WORK = 5e6  # products; about 0.3 ms of XLA:CPU
 _FEW_TAPS = 9
 _LEAST_NORMALIZED = 2**16
+_LEAST_SORTED, _LEAST_ACCUMULATED = 2**12, 2**16
 
 
 def is_left(node: Node, target: Target) -> bool:
@@ -122,6 +123,11 @@ def _batch_norm_backward(args: Sequence[Any], out: Any) -> bool:
     return is_training and x.dim() > 2 and x.dtype in (torch.float32, torch.float64)
 
 
+def _has(least: int, args: Sequence[Any], out: Any) -> bool:
+    """Of an op whose first operand is what is sorted, or added up."""
+    return args[0].numel() >= least
+
+
 def _norm(at: int, args: Sequence[Any], out: Any) -> bool:
     """Of a norm, or its gradient, whose operand `at` is what is normalized."""
     x = args[at]
@@ -174,8 +180,23 @@ PAYS: dict[Any, Pays] = {
     **{op: partial(host_products.product, at) for op, at in FIRST_FACTORS.items()},
 }
 
-# Where no program calls it: a mask and a scale are keywords; and oneDNN's LSTM has results of sizes
-# that it alone knows.
+# What XLA:CPU sorts for, by a call of a function for each comparison.
+_SORTS = (
+    aten.sort.default,
+    aten.sort.stable,
+    aten.kthvalue.default,
+    aten.median.default,
+    aten.median.dim,
+    aten.nanmedian.default,
+    aten.nanmedian.dim,
+)
+
+# Where no program calls it: a mask, a scale and the order of a sort are keywords; and oneDNN's LSTM
+# has results of sizes that it alone knows.
+#
+# Sorting, on a Cascade Lake: PyTorch 0.3 ms for 4096 elements of float32, 4.4 for 50,257 (a
+# vocabulary), XLA:CPU 1.4 and 17.8; a median 0.09 and 1.0, 1.9 and 18.7. Running sums of 64 x 1024:
+# 0.08, 1.1; of 131,072 in a row 0.2, 2.4.
 PAYS_BETWEEN: dict[Any, Pays] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: host_products.attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
@@ -183,6 +204,8 @@ PAYS_BETWEEN: dict[Any, Pays] = {
     ),
     torch.ops.xla_dynamo.lstm_layer.default: _lstm,
     torch.ops.xla_dynamo.lstm_layer_backward.default: _lstm_backward,
+    **dict.fromkeys(_SORTS, partial(_has, _LEAST_SORTED)),
+    aten.cumsum.default: partial(_has, _LEAST_ACCUMULATED),
 }
 
 # Of float32, where a program that calls MKL would share the cores with its threads.
