@@ -9,7 +9,7 @@ cores: an eager step 62 ms before, 80 after). Results have to be copied there, t
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from torch.fx import Graph, Node
 from xla_dynamo.backend.graph import error_origin, fx, kernel_calls
 from xla_dynamo.backend.graph.torch_private import kernels_only
 from xla_dynamo.backend.lowering import host_kernels
-from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.lowering.source import location_of
 from xla_dynamo.backend.runtime.partitions import Partitions
 
@@ -39,7 +38,7 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
     target = request.context().target
     calls = fx.calls(graph)
     found: list[Node] = []
-    if _has_worthy(calls, target):
+    if host_kernels.has_worthy(calls, target):
         found += [node for node in calls if host_kernels.is_left_between(node, target)]
     found += lesser_products.paying(graph, found, lesser_products.candidates(calls, target))
     before = [node for node in calls if host_kernels.is_left_before(node, target)]
@@ -52,14 +51,9 @@ def may_be_split(graph: Graph, request: Request) -> bool:
     """Whether `between_programs` may find kernels, once the passes have run."""
     target = request.context().target
     calls = fx.calls(graph)
-    if not _has_worthy(calls, target) and not lesser_products.candidates(calls, target):
+    if not host_kernels.has_worthy(calls, target) and not lesser_products.candidates(calls, target):
         return False
     return _are_apart(graph, request)
-
-
-def _has_worthy(calls: Sequence[Node], target: Target) -> bool:
-    """Whether one of `calls` is worth a split by itself."""
-    return any(host_kernels.is_worth_leaving_for(node, target) for node in calls)
 
 
 def _are_apart(graph: Graph, request: Request) -> bool:

@@ -25,7 +25,7 @@ CPU time of PyTorch's kernel / of XLA:CPU's program, one thread of a Zen 4 (torc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -56,6 +56,11 @@ def is_left(node: Node, target: Target) -> bool:
 def is_worth_leaving_for(node: Node, target: Target) -> bool:
     """Whether a graph is split at this node for PyTorch's kernel."""
     return any(_pays(node, target, table) for table in (PAYS, PAYS_BETWEEN, PRODUCTS_BETWEEN))
+
+
+def has_worthy(calls: Iterable[Node], target: Target) -> bool:
+    """Whether one of `calls` is worth a split by itself."""
+    return any(is_worth_leaving_for(node, target) for node in calls)
 
 
 def is_left_between(node: Node, target: Target) -> bool:

@@ -37,8 +37,9 @@ def sum_by_products(graph: Graph, context: Context) -> bool:
         return False
     changed = False
     for node in graph.find_nodes(op="call_function", target=aten.sum.dim_IntList):
-        summed = fx.arguments(node)["input"]
-        rows = _rows(summed.meta["val"], fx.arguments(node)["dim"])
+        given = fx.arguments(node)
+        summed = given["input"]
+        rows = _rows(summed.meta["val"], given["dim"])
         if rows is not None and node.meta["val"].dtype == summed.meta["val"].dtype:
             with graph.inserting_before(node):
                 found = _product(graph, node, summed, rows)

@@ -24,8 +24,7 @@ def join_relu_gradients(graph: Graph, context: Context) -> bool:
     """Rewrite `graph` in place."""
     choices = graph.find_nodes(op="call_function", target=aten.where.self)
     choices = [node for node in choices if _is_relu_gradient(node)]
-    calls = fx.calls(graph) if choices else ()
-    if not any(host_kernels.is_worth_leaving_for(node, context.target) for node in calls):
+    if not choices or not host_kernels.has_worthy(fx.calls(graph), context.target):
         return False
     for choice in choices:
         condition, zero, grad = _operands(choice)
