@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -20,10 +20,10 @@ X = torch.arange(12.0).reshape(3, 4)
 Program = Callable[[Tensor], Any]
 
 
-def planned(program: Program, *, no_aliasing: bool = False) -> tuple[GraphModule, list[Output]]:
+def planned(program: Program, *, alone: Collection[int] = ()) -> tuple[GraphModule, list[Output]]:
     module = traced(program, X)
     count = len(fx.results(module.graph))
-    outputs = plan(module.graph, count, count, no_aliasing)
+    outputs = plan(module.graph, count, count, alone)
     module.recompile()
     return module, outputs
 
@@ -79,11 +79,19 @@ def shares(x: Any, y: Any) -> bool:
 
 
 def test_without_aliasing_each_result_has_an_array_of_its_own() -> None:
-    module, outputs = planned(lambda x: ((y := x + 1), y, y.t()), no_aliasing=True)
+    module, outputs = planned(lambda x: ((y := x + 1), y, y.t()), alone=range(3))
     first, second, third = results(module, outputs, X)
     assert torch.equal(first, X + 1)
     assert not shares(first, second)
     assert not shares(first, third)
+
+
+def test_what_is_alone_shares_memory_with_nothing_and_the_others_do() -> None:
+    module, outputs = planned(lambda x: ((y := x + 1), y.t(), y.view(4, 3)), alone={1})
+    first, second, third = results(module, outputs, X)
+    assert torch.equal(second, (X + 1).t())
+    assert not shares(first, second)
+    assert shares(first, third)
 
 
 def test_a_result_that_is_given_twice_is_two_tensors_of_one_memory() -> None:

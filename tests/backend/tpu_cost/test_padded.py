@@ -30,7 +30,7 @@ def _of_tpu(
 
     def collect(graph: Graph, request: Request) -> Callable[[list[Any]], Any]:
         eager, compiled = fx.copy(graph), fx.copy(graph)
-        output_plan.plan(compiled, 0, request.visible, request.no_output_aliasing)
+        output_plan.plan(compiled, 0, request.visible, request.alone(len(fx.results(compiled))))
         edit.drop_unused(compiled)
         lowered = lower(compiled, request.context())
         found.append(topology.compile(lowered.module, "v5e:2x2")[0])

@@ -46,7 +46,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     device, home = device_of(graph, request.options)
     strided = request.visible if home is None else 0  # such tensors have no strides of their own
     is_part = request.parts is not None
-    planned = output_plan.plan(graph, strided, request.visible, request.no_output_aliasing, is_part)
+    alone = request.alone(len(fx.results(graph)))
+    planned = output_plan.plan(graph, strided, request.visible, alone, is_part)
     edit.drop_unused(graph)
     used = [i for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:

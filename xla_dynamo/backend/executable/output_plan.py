@@ -8,7 +8,7 @@ a larger tensor becomes row-major, so that XLA need not keep its base.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,29 +85,39 @@ class Output:
 
 
 def plan(
-    graph: Graph, strided: int, views: int, no_aliasing: bool = False, is_part: bool = False
+    graph: Graph,
+    strided: int,
+    views: int,
+    alone: Collection[int] = (),
+    is_part: bool = False,
 ) -> list[Output]:
     """Decide how each output is made; leave only distinct computed tensors in `graph`.
 
     The first `strided` outputs get eager's strides, the first `views` are views of arguments where
-    eager's are. With `no_aliasing`, no two outputs share memory. In a part of a graph, the outputs
-    into which a tensor is split (queries, keys and values) are views of it: XLA copies nothing.
+    eager's are. Those at the positions `alone` share memory with nothing. In a part of a graph, the
+    outputs into which a tensor is split (queries, keys and values) are views of it: XLA copies
+    nothing.
     """
     placeholders = fx.placeholders(graph)
     results = fx.results(graph)
-    bases = {} if no_aliasing else output_aliasing.bases(results[:strided], is_part)
-    overlapping = {} if no_aliasing else output_aliasing.overlapping_views(results[strided:views])
+    shared = [None if i in alone else result for i, result in enumerate(results)]
+    bases = output_aliasing.bases(shared[:strided], is_part)
+    overlapping = output_aliasing.overlapping_views(shared[strided:views])
     positions: dict[tuple[Node, tuple[int, ...] | None], int] = {}
     arrays: list[Node] = []
 
-    def position(node: Node, order: tuple[int, ...] | None = None) -> int:
-        if no_aliasing or (node, order) not in positions:
-            positions[node, order] = len(arrays)
+    def position(node: Node, is_alone: bool, order: tuple[int, ...] | None = None) -> int:
+        found = None if is_alone else positions.get((node, order))
+        if found is None:
+            found = len(arrays)
             arrays.append(_permuted(graph, node, order) if order else node)
-        return positions[node, order]
+        if not is_alone:
+            positions[node, order] = found
+        return found
 
     def output(index: int, result: Any) -> Output:
-        may_alias = index < views and not no_aliasing
+        is_alone = index in alone
+        may_alias = index < views and not is_alone
         if not isinstance(result, Node):
             return Output(constant=result)
         if result.op == "placeholder":
@@ -115,20 +125,20 @@ def plan(
         if may_alias and (found := view_chain.of_argument(result)) is not None:
             return Output(argument=placeholders.index(found[0]), view_ops=found[1])
         detaches = may_alias and result in results[:index]
-        if index < views and result in overlapping:
+        if may_alias and result in overlapping:
             base, view_ops = overlapping[result]
-            return Output(array=position(base), view_ops=view_ops, detaches=detaches)
+            return Output(array=position(base, is_alone), view_ops=view_ops, detaches=detaches)
         if index >= strided:
-            return Output(array=position(result), detaches=detaches)
+            return Output(array=position(result, is_alone), detaches=detaches)
         value = result.meta["val"]
         if value.numel() == 0 and value.device.type == "cpu":
             return Output(empty=(tuple(value.shape), value.stride(), value.dtype))
-        base = output_aliasing.base_of(result, bases)
+        base = result if is_alone else output_aliasing.base_of(result, bases)
         base = _dense_base(result) if base is result else base
         of = base.meta["val"]
         order = memory_layout.physical_order(of)
         return Output(
-            array=position(base, order),
+            array=position(base, is_alone, order),
             view=_view(value, of) if order or base is not result else None,
             restrides=base is result and not detaches,
             detaches=detaches,

@@ -28,6 +28,7 @@ class Request:
     updates: by the position of a result: that of the argument into which it is copied.
     stores: whether the program may write to those itself: nothing is differentiated.
     parts: what the graph is a part of, if all its parts are recorded as one.
+    between: the outputs of a part that other parts alone read: those may share memory.
     """
 
     name: str
@@ -42,6 +43,11 @@ class Request:
     updates: Mapping[int, int] = field(default_factory=dict)
     stores: bool = False
     parts: Parts | None = field(default=None, compare=False)
+    between: frozenset[int] = frozenset()
+
+    def alone(self, outputs: int) -> frozenset[int]:
+        """The positions of those of its `outputs` that share memory with nothing."""
+        return frozenset(range(outputs)) - self.between if self.no_output_aliasing else frozenset()
 
     def context(self, platform: str | None = None) -> Context:
         """What passes are told; default platform: the one that the options or the process name."""

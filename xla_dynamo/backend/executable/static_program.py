@@ -60,11 +60,13 @@ def part_of(request: Request, graph: Graph, segment: partition.Segment, visible:
     """How a segment of `graph` is compiled."""
     given = fx.placeholders(graph)
     known = {node for position, node in enumerate(given) if position in request.resident}
+    results = set(fx.results(graph))
     return replace(
         request,
         name=f"{request.name} part {segment.index}",
         resident=frozenset(i for i, node in enumerate(segment.inputs) if node in known),
         visible=visible,
+        between=frozenset(i for i, node in enumerate(segment.outputs) if node not in results),
         updates={},
     )
 
