@@ -58,6 +58,7 @@ from .passes.static.as_strided import resolve_as_strided
 from .passes.static.decompose_unsupported import decompose_unsupported
 from .passes.static.eager_layout import restore_eager_layout
 from .passes.static.pad_sizes import pad_sizes
+from .passes.static.piece_gradients import join_piece_gradients
 from .passes.static.relu_gradients import join_relu_gradients
 from .passes.static.specialize import specialize
 
@@ -99,6 +100,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         restore_eager_layout,
         resolve_as_strided,
         decompose_unsupported,
+        join_piece_gradients,  # on the CPU
         join_relu_gradients,  # between PyTorch's kernels
     ),
     Stage.LOWERING: (
