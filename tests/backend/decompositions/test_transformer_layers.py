@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import xla_dynamo
 from xla_dynamo.backend.decompositions.transformer_layers import attention, encoder_layer
 
 aten = torch.ops.aten
@@ -57,6 +58,16 @@ def test_a_layer_is_that_of_the_op(norm_first: bool, activation: str) -> None:
     with torch.no_grad():
         want = aten._transformer_encoder_layer_fwd(*args)
         torch.testing.assert_close(encoder_layer(*args), want, rtol=1e-5, atol=1e-5)
+
+
+def test_attention_without_a_mask_is_one_op() -> None:
+    """A projection of queries, keys and values at once, and no scores in memory."""
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True).eval()
+    with torch.no_grad(), xla_dynamo.capture() as stages:
+        torch.compile(layer, backend="xla")(_x())
+    text = stages[0].fx
+    assert text.count("target=torch.ops.aten._scaled_dot_product_flash") == 1
+    assert text.count("target=torch.ops.aten.linear") == 4
 
 
 def test_an_encoder_in_eval_mode_is_compiled() -> None:

@@ -78,9 +78,14 @@ def test_batches_of_products_of_float32(batch: int, has_mkl: bool, calls: list[s
     assert calls == ["bmm.default"] * (3 * has_mkl if batch == 16 else 0)
 
 
-def test_attention_beside_mkl(has_mkl: bool, calls: list[str]) -> None:
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_beside_mkl(causal: bool, has_mkl: bool, calls: list[str]) -> None:
     (qkv,) = _leaves([4, 128, 3 * 8 * 64], dtype=torch.float32)
-    assert_same(_heads, torch.compile(_heads, backend="xla"), [qkv], 1e-4)
+
+    def attention(qkv: Tensor) -> Tensor:
+        return _heads(qkv, causal)
+
+    assert_same(attention, torch.compile(attention, backend="xla"), [qkv], 1e-4)
     assert calls == [f"{ATTENTION}.default", f"{ATTENTION}_backward.default"] * has_mkl
 
 
@@ -113,8 +118,14 @@ def _heads(qkv: Tensor, causal: bool = True) -> Tensor:
     ],
 )
 def test_attention(
-    causal: bool, dtype: torch.dtype, length: int, kernels: set[str], calls: list[str]
+    causal: bool,
+    dtype: torch.dtype,
+    length: int,
+    kernels: set[str],
+    calls: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(host_products, "has_mkl", lambda: False)
     (qkv,) = _leaves([2, length, 3 * 8 * 64], dtype=dtype)
 
     def attention(qkv: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .fused_attention import fused_attention, is_fused
+
 aten = torch.ops.aten
 _PADDING = 1  # the mask_type of (batch, key); else of (query, key), or all four dimensions
 
@@ -77,19 +79,29 @@ def attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """aten._native_multi_head_attention, of (batch, time, features); the weights, or an empty."""
+    """aten._native_multi_head_attention, of (batch, time, features); the weights, or an empty.
 
-    def heads(x: Tensor, part: int) -> Tensor:
-        rows = slice(part * embed_dim, (part + 1) * embed_dim)
-        projected = F.linear(x, qkv_weight[rows], qkv_bias[rows])
-        return projected.unflatten(-1, (num_head, -1)).transpose(1, 2)
+    A row that may attend to nothing is NaN, as the op's is; fused attention gives zeros.
+    """
 
-    q, k, v = (heads(x, part) for part, x in enumerate((query, key, value)))
+    if query is key is value:
+        projected = F.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
+    else:
+        parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+        projected = tuple(F.linear(*each) for each in parts)
+    q, k, v = (x.unflatten(-1, (num_head, -1)).transpose(1, 2) for x in projected)
+
+    def projected_back(mixed: Tensor) -> Tensor:
+        return F.linear(mixed.transpose(1, 2).flatten(2), proj_weight, proj_bias)
+
+    if mask is None and not need_weights and is_fused(q, k, v, None, 0.0, grouped=False):
+        mixed = fused_attention(q, k, v, None, is_causal=False, scale=None)
+        return projected_back(mixed), query.new_empty(0)
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores.masked_fill(_for_heads(mask, mask_type) != 0, -torch.inf)
     weights = scores.softmax(-1)
-    out = F.linear((weights @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
+    out = projected_back(weights @ v)
     if not need_weights:
         return out, query.new_empty(0)
     return out, weights.mean(1) if average_attn_weights else weights
