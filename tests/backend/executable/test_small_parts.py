@@ -102,6 +102,22 @@ def test_what_is_large_stays_a_program(size: int, programs: int, launches: list[
     assert len(launches) == programs
 
 
+@pytest.mark.parametrize(("approximate", "programs"), [("none", 1), ("tanh", 2)])
+def test_one_op_alone_is_pytorchs_whatever_its_size(
+    approximate: str, programs: int, launches: list[str]
+) -> None:
+    """But for GELU by tanh, which PyTorch takes four times as long for."""
+    first, second = (nn.Conv2d(32, 32, 3) for _ in range(2))
+
+    def network(x: Tensor) -> Tensor:
+        return second(F.gelu(first(x), approximate=approximate)).square().mean()
+
+    x = torch.randn(1, 32, 160, 160)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(network, backend="xla")(x), network(x))
+    assert len(launches) == programs
+
+
 def test_what_no_kernel_follows_stays_a_program(launches: list[str]) -> None:
     """A graph is not PyTorch's alone."""
     layer = nn.Conv2d(32, 32, 3)
