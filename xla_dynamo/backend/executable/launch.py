@@ -26,6 +26,7 @@ from . import (
     in_place,
     input_layout,
     joint,
+    merged_results,
     output_plan,
     partitioned,
     saved_outputs,
@@ -108,6 +109,8 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             make = functools.partial(compile_executable, graph, request, device, aliases)
         slots = buffers.slots(device, used, request.resident, given_up=aliases)
         return host_launch.planned(planned, _apart(make(), slots, device, returned))
+    if not (transfers.is_apart(device) or collectives):
+        planned = merged_results.merge(graph, planned, request.updates)
     slots = buffers.slots(device, used, request.resident, on_gpu, orders)
     if in_place.is_possible(request, device) and not collectives:
         aliases = updates.aliases(graph, planned, request.updates, used)
