@@ -1,30 +1,12 @@
 """The ops that XLA:CPU leaves to PyTorch's own kernels, where those are faster.
 
-XLA:CPU's convolutions take up to ten times the time of oneDNN's. A call costs 0.1 to 0.2 ms, so it
-is for work that is larger. `options={"cpu_kernels": "xla"}` makes programs of XLA's own alone. The
-times of products and attention are in `host_products`.
-
-CPU time of PyTorch's kernel / of XLA:CPU's program, one thread of a Zen 4 (torch 2.13, jaxlib
-0.10.2), forward and backward:
-
-| convolution | float32 | bfloat16 | float64 |
-|---|---|---|---|
-| 3x3, 64 channels of 28x28 | 0.76, 0.95 | 0.47, 0.51 | 1.30, 0.85 |
-| 3x3, 512 channels of 7x7 | 0.66, 0.90 | 0.35, 0.47 | 1.34, 1.40 |
-| 3x3, stride 2 | 0.78, 0.73 | 0.42, 0.46 | 1.19, 0.18 |
-| 1x1, 256 channels | 0.75, 0.44 | 0.42, 0.26 | 0.74, 0.81 |
-| 16x16 patches | 0.83, 0.27 | 0.59, 0.16 | 1.24, 0.15 |
-| depthwise 7x7 | 0.36, 0.67 | 0.35, 0.75 | 5.65, 0.57 |
-| depthwise 3x3 | 1.81, 0.43 | 1.00, 0.14 | 9.02, 0.82 |
-| four groups | 0.20, 0.24 | 0.17, 0.11 | 0.19, 0.24 |
-| 1-d | 1.03, 0.75 | 0.44, 0.51 | 0.14, 0.21 |
-| 3-d | 0.13, 0.09 | 0.07, 0.05 | 0.21, 0.33 |
-| transposed 4x4, stride 2 | 0.83, 0.93 | 0.62, 0.41 | 0.18, 0.94 |
+A call costs 0.1 to 0.2 ms, so it is for work that is larger. `options={"cpu_kernels": "xla"}` makes
+programs of XLA's own alone. The times of convolutions, products and attention are in
+`host_convolutions` and `host_products`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -37,13 +19,12 @@ from torch.fx.node import map_arg
 import xla_dynamo.backend.ops  # noqa: F401  (the tables name its ops)
 from xla_dynamo.backend.graph import kernel_calls
 
-from . import dtypes, host_products
+from . import dtypes, host_convolutions, host_products
 from .registry import Target
 
 aten = torch.ops.aten
 Pays = Callable[[Sequence[Any], Any], bool]  # of a call's arguments and result
-_LEAST_WORK = 5e6  # products; about 0.3 ms of XLA:CPU
-_FEW_TAPS = 9
+_LEAST_WORK = 5e6  # products of an LSTM
 _LEAST_NORMALIZED = 2**16
 _LEAST_SORTED, _LEAST_ACCUMULATED, _LEAST_OF_ANGLES = 2**12, 2**16, 2**17
 
@@ -108,21 +89,6 @@ def as_function(node: Node) -> Callable[..., list[jax.Array]]:
     return lambda *operands: list(call(*operands, call=text))
 
 
-def _convolution(args: Sequence[Any], out: Any) -> bool:
-    x, weight, *_, is_transposed, _, groups = args
-    if x.dtype == torch.float64 and x.dim() == 4 and not is_transposed:
-        return _is_large(out, weight) and 1 < groups < x.shape[1]
-    is_depthwise = weight.shape[1] == 1 < groups == x.shape[1]
-    if is_depthwise and math.prod(weight.shape[2:]) <= _FEW_TAPS:
-        return False
-    return _is_fast(x.dtype) and _is_large(x if is_transposed else out, weight)
-
-
-def _convolution_backward(args: Sequence[Any], out: Any) -> bool:
-    grad, x, weight, is_transposed = *args[:3], args[7]
-    return _is_fast(x.dtype) and _is_large(x if is_transposed else grad, weight)
-
-
 def _batch_norm_backward(args: Sequence[Any], out: Any) -> bool:
     x, is_training = args[1], args[7]
     return is_training and x.dim() > 2 and x.dtype in (torch.float32, torch.float64)
@@ -162,18 +128,6 @@ def _is_lstm_left(x: torch.Tensor, w_ih: torch.Tensor, w_hh: torch.Tensor, w_hr:
     return x.shape[0] * x.shape[1] * (w_ih.numel() + w_hh.numel()) >= _LEAST_WORK
 
 
-def _is_fast(dtype: torch.dtype) -> bool:
-    """Whether PyTorch has a kernel of this CPU's own instructions."""
-    if dtype == torch.bfloat16:
-        return host_products.has_bfloat16()
-    return dtype in (torch.float32, torch.float64)
-
-
-def _is_large(small: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Each element of a convolution's smaller side meets each weight of its channel."""
-    return small.shape[0] * math.prod(small.shape[2:]) * weight.numel() >= _LEAST_WORK
-
-
 # By op of aten, which operand is the first factor of a product.
 FIRST_FACTORS: dict[Any, int] = {
     aten.linear.default: 0,
@@ -185,8 +139,8 @@ FIRST_FACTORS: dict[Any, int] = {
 
 # By op of aten, where PyTorch's kernel takes less CPU time than XLA's program.
 PAYS: dict[Any, Pays] = {
-    aten.convolution.default: _convolution,
-    aten.convolution_backward.default: _convolution_backward,
+    aten.convolution.default: host_convolutions.forward,
+    aten.convolution_backward.default: host_convolutions.backward,
     **{op: partial(host_products.product, at) for op, at in FIRST_FACTORS.items()},
 }
 
