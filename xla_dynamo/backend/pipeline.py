@@ -105,6 +105,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
     ),
     Stage.LOWERING: (
         join_reverse_cumsum,
+        sum_by_products,  # on the CPU, as the next ones see what it divides
         forbid_reassociation,
         keep_nan_of_zero_over_zero,
         keep_exact_division,
@@ -112,7 +113,6 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         cast_as_matrices,  # on a TPU only
         return_matrices_as_rows,  # likewise
         turn_vector_products,  # on the CPU
-        sum_by_products,  # likewise
         unflatten_matmul,
         contract_rows,  # not on the CPU
         transpose_before_products,  # on the CPU

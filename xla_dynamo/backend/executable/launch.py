@@ -96,6 +96,7 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
     if not (transfers.is_apart(device) or collectives):
         written = {place for place, i in enumerate(used) if i in request.updates.values()}
         orders = input_layout.take_as_they_lie(graph, written)
+        planned = merged_results.merge(graph, planned, request.updates)
     homes = _devices(fx.results(graph))
     if transfers.is_apart(device) and not on_gpu and all(home.type == "cpu" for home in homes):
         may_stay: dict[int | None, int] = {
@@ -109,8 +110,6 @@ def compile_launch(graph: Graph, request: Request) -> Callable[[list[Any]], Sequ
             make = functools.partial(compile_executable, graph, request, device, aliases)
         slots = buffers.slots(device, used, request.resident, given_up=aliases)
         return host_launch.planned(planned, _apart(make(), slots, device, returned))
-    if not (transfers.is_apart(device) or collectives):
-        planned = merged_results.merge(graph, planned, request.updates)
     slots = buffers.slots(device, used, request.resident, on_gpu, orders)
     if in_place.is_possible(request, device) and not collectives:
         aliases = updates.aliases(graph, planned, request.updates, used)

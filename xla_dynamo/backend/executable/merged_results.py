@@ -88,7 +88,7 @@ def _is_one_loop(node: Node) -> bool:
     What XLA joins to the loop but what reads other elements than it writes (a pad, a slice, a
     transpose) would divide indices.
     """
-    size = node.meta["val"].numel()
+    size = _elements(node)
     seen, waiting = {node}, [node]
     while waiting:
         source = waiting.pop()
@@ -97,10 +97,15 @@ def _is_one_loop(node: Node) -> bool:
         operands = _operands(source)
         if operands is None:
             return False
-        new = {each for each in operands if each not in seen and each.meta["val"].numel() >= size}
+        new = {each for each in operands if each not in seen and _elements(each) >= size}
         seen |= new
         waiting.extend(new)
     return True
+
+
+def _elements(node: Node) -> int:
+    value = node.meta["val"]
+    return value.numel() if isinstance(value, Tensor) else 0
 
 
 def _operands(node: Node) -> list[Node] | None:

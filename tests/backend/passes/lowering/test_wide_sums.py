@@ -30,6 +30,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda x: x.sum((1, 0)), WIDE),
         (lambda x: x.sin().sum((-4, -3), keepdim=True).exp(), WIDE),
         (lambda x: x.transpose(0, 1).sum(0), WIDE),
+        (lambda x: x.mean(0, keepdim=True) - 1, MANY),
+        (lambda x: x.mean((0, 1)), WIDE),
     ],
 )
 def test_a_product_with_ones(
@@ -58,6 +60,11 @@ def test_other_sums_stay(function: Callable[[Tensor], Tensor]) -> None:
     got = torch.compile(function, backend="xla", options={"disk_cache": False})(x)
     torch.testing.assert_close(got, function(x), rtol=1e-5, atol=1e-3)
     assert xla_dynamo.passes()["sum_by_products"].changed == 0
+
+
+def test_a_mean_is_divided_as_eager_divides() -> None:
+    x = torch.full((7, 20000), 3.0)
+    assert_like_eager(lambda x: x.mean(0).floor(), x)
 
 
 def test_special_values() -> None:

@@ -1,4 +1,4 @@
-"""On the CPU, a sum over the first dimensions of many columns is a product with ones.
+"""On the CPU, a sum or mean over the first dimensions of many columns is a product with ones.
 
 YNNPACK of jaxlib 0.10.2 and 0.11.0 adds up rows of more than 16,384 columns in 20 to 70 times the
 time of a loop. So the gradient of what a batch shares is computed, as that of a transformer's
@@ -36,13 +36,17 @@ def sum_by_products(graph: Graph, context: Context) -> bool:
     if context.target.platform != "cpu" or not _IS_SLOW:
         return False
     changed = False
-    for node in graph.find_nodes(op="call_function", target=aten.sum.dim_IntList):
+    for node in fx.calls(graph):
+        if node.target not in (aten.sum.dim_IntList, aten.mean.dim):
+            continue
         given = fx.arguments(node)
         summed = given["input"]
         rows = _rows(summed.meta["val"], given["dim"])
         if rows is not None and node.meta["val"].dtype == summed.meta["val"].dtype:
             with graph.inserting_before(node):
                 found = _product(graph, node, summed, rows)
+                if node.target is aten.mean.dim:
+                    found = call(graph, aten.div.Scalar, found, rows, like=node)
             substitute_made(node, found)
             changed = True
     return changed
