@@ -53,6 +53,20 @@ def test_others_are_not(program: Program) -> None:
     assert MERGED not in like_eager(program)
 
 
+def test_a_map_that_a_pool_reads_too_stays() -> None:
+    """Computed twice, it was rounded otherwise, and the pool's indices were not its values'."""
+
+    def program(x: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        y = F.relu(x * c + c / 3)
+        return y, *F.max_pool2d(y, 2, return_indices=True)
+
+    x, c = torch.randn(N, C, H, W), torch.rand(C, 1, 1)
+    with xla_dynamo.capture() as stages:
+        got = torch.compile(program, backend="xla", options={"disk_cache": False})(x, c)
+    torch.testing.assert_close(got, program(x, c))
+    assert MERGED not in stages[0].stablehlo
+
+
 def test_outputs_that_share_memory_still_do() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         y = x.sigmoid()
