@@ -33,7 +33,7 @@ DEVICES = 4
 def client(platform: str) -> Any:
     """What libtpu's client is, in this process."""
     told = {name: value for name, value in os.environ.items() if "TPU" in name}
-    print(json.dumps(told), flush=True)
+    print(f"{json.dumps(told)}\n", end="", flush=True)  # at once, beside other processes
     joint: Any = job.current()
     count, each = tpu_chips.here().count, tpu_chips.here().devices_of_each
     node = count - 1 - int(told["CLOUD_TPU_TASK_ID"])
