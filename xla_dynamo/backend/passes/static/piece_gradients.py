@@ -3,8 +3,8 @@
 `q, k, v = x[0], x[1], x[2]`, as in nn.MultiheadAttention, or `x[..., :n], x[..., n:]`: each piece's
 gradient is written into zeros of the size of x, and those are added. XLA:CPU writes and reads them
 all; where the pieces are the whole of x, their gradients side by side are the sum, but for the sign
-of a zero. Milliseconds of three of 197x16x192, transposed, with their sum over rows (two cores of a
-Cascade Lake, jaxlib 0.10.2): 14.5, now 5.
+of a zero. A training step of a ViT 192 wide, 16 images, takes 0.95 of the time (two cores of a
+Cascade Lake, jaxlib 0.10.2).
 """
 
 from __future__ import annotations
