@@ -16,7 +16,6 @@ that a call returns has the sizes of eager's all the same. Milliseconds of [N, C
 from __future__ import annotations
 
 import collections
-import itertools
 import math
 import operator
 from collections.abc import Collection, Sequence
@@ -27,9 +26,9 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph import edit, fx
+from xla_dynamo.backend.graph import edit, fx, memory_layout
 
-from .output_plan import Output
+from .output_plan import Output, View
 
 aten = torch.ops.aten
 
@@ -64,9 +63,7 @@ def merge(graph: Graph, planned: Sequence[Output], kept: Collection[int]) -> lis
     graph.output_node().args = (tuple(new),)
     uses = collections.Counter(output.array for output in planned)
     return [
-        replace(
-            o, view=(shapes[o.array], _strides(shapes[o.array]), 0), restrides=uses[o.array] == 1
-        )
+        replace(o, view=_view(shapes[o.array]), restrides=uses[o.array] == 1)
         if o.array in shapes and o.view is None
         else o
         for o in planned
@@ -95,7 +92,7 @@ def _is_one_loop(node: Node) -> bool:
     seen, waiting = {node}, [node]
     while waiting:
         source = waiting.pop()
-        if source.op == "placeholder" and source is not node:
+        if source.op == "placeholder":
             continue
         operands = _operands(source)
         if operands is None:
@@ -124,17 +121,16 @@ def _operands(node: Node) -> list[Node] | None:
 def _merged(graph: Graph, node: Node) -> Node:
     value = node.meta["val"]
     shape = (*value.shape[:_CHANNELS], math.prod(value.shape[_CHANNELS:]))
-    with value.fake_mode:
-        viewed = torch.empty(shape, dtype=value.dtype, device=value.device)
     with graph.inserting_before(graph.output_node()):
         args = (node, list(shape))
-        return edit.insert(graph, aten.view.default, args, {}, like=node, value=viewed)
+        return edit.insert(
+            graph, aten.view.default, args, {}, like=node, value=value.new_empty(shape)
+        )
+
+
+def _view(shape: tuple[int, ...]) -> View:
+    return shape, memory_layout.row_major(shape), 0
 
 
 def _shape(node: Node) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
-
-
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Of a row-major tensor."""
-    return tuple(itertools.accumulate(shape[:0:-1], operator.mul, initial=1))[::-1]

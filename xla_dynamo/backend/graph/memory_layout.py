@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -24,6 +25,11 @@ def fills_memory(size: Sequence[int], stride: Sequence[int]) -> bool:
             return False
         expected *= n
     return True
+
+
+def row_major(size: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a row-major tensor."""
+    return tuple(itertools.accumulate(size[:0:-1], operator.mul, initial=1))[::-1] if size else ()
 
 
 def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jax import Array, lax
 
+from xla_dynamo.backend.graph import memory_layout
 from xla_dynamo.backend.lowering.registry import lower
 
 aten = torch.ops.aten
@@ -45,7 +46,7 @@ def as_strided_scatter(
     source = jnp.broadcast_to(source.astype(x.dtype), tuple(size))
     if source.size == 0:
         return x
-    if list(stride) == _contiguous_strides(size):
+    if tuple(stride) == memory_layout.row_major(size):
         result = lax.dynamic_update_slice_in_dim(flat, source.reshape(-1), start, 0)
     else:
         result = flat.at[flat_index(size, stride, start)].set(source, mode="promise_in_bounds")
@@ -60,14 +61,6 @@ def flat_index(size: Sequence[int], stride: Sequence[int], offset: int) -> Array
     for dim, step in enumerate(stride):
         index += lax.broadcasted_iota(dtype, size, dim) * step
     return index
-
-
-def _contiguous_strides(size: Sequence[int]) -> list[int]:
-    strides, step = [], 1
-    for n in reversed(size):
-        strides.insert(0, step)
-        step *= n
-    return strides
 
 
 def _nested(sizes: list[int], strides: list[int]) -> bool:
