@@ -46,6 +46,21 @@ def test_the_watch_reports_what_has_ended_in_order() -> None:
     assert sum(spent) <= time.perf_counter_ns() - start
 
 
+def test_an_end_is_seen_before_that_of_an_earlier_launch() -> None:
+    ended: list[int] = []
+    watch = Watch(lambda program, nanoseconds, end: ended.append(program))
+    arrays = [FakeArray() for _ in range(3)]
+    for program, array in enumerate(arrays):
+        watch.launched(time.perf_counter_ns(), array, program)
+    arrays[2].ready.set()
+    watch.settle()
+    assert ended == [2]
+    arrays[0].ready.set()
+    arrays[1].ready.set()
+    watch.settle()
+    assert ended == [2, 0, 1]
+
+
 def test_a_result_that_was_given_away_shares_the_time_of_the_next() -> None:
     spent: list[int] = []
     watch = Watch(lambda program, nanoseconds, end: spent.append(nanoseconds))

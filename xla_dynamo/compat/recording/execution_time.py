@@ -4,6 +4,8 @@ A thread for each device waits for one result of every launch. A program counts 
 from the end of the one before it, to the time when its result is there: the sum is never more than
 the time that passed.
 
+A CPU may be done with a launch before one that came earlier: each is reported when it is ready.
+
 While the main thread runs Python, the waiting thread gets the interpreter's lock late, by a switch
 interval (5 ms) for each time that it went to sleep for it. Such an end is known within bounds; in
 these, the program is taken to have lasted as long as when its end was seen in time.
@@ -26,6 +28,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from xla_dynamo.interrupts import ending_the_process
@@ -36,6 +39,18 @@ _SHORT = 2_000_000  # ns: a program that is timed once in so many launches:
 _EACH = 16
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Launch:
+    """A launch whose end nobody has seen yet: `result` is ready then."""
+
+    start: int
+    result: Any
+    program: int
+
+    def has_ended(self) -> bool:
+        return self.result.is_deleted() or self.result.is_ready()
+
+
 class Watch:
     """Measures the launches of one device, which run one after another."""
 
@@ -44,7 +59,7 @@ class Watch:
         and when it ended (perf_counter_ns).
         """
         self._report = report
-        self._pending: deque[tuple[int, Any, int]] = deque()
+        self._pending: deque[_Launch] = deque()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._free = 0  # when the device was done with the last one
@@ -62,19 +77,18 @@ class Watch:
             self._skipped += 1
             self._report(program, usual, start + usual)
             return
-        self._pending.append((start, result, program))
+        launch = _Launch(start, result, program)
+        self._pending.append(launch)
         if self._thread is None:
             self._start()
-        self._queue.put(result)
+        self._queue.put(launch)
 
     def settle(self) -> None:
         """Report what has ended by now; waits for nothing."""
         with self._lock:
-            while self._pending:
-                result = self._pending[0][1]
-                if not result.is_deleted() and not result.is_ready():
-                    return
-                self._end(late=_UNKNOWN)
+            for launch in list(self._pending):
+                if launch.has_ended():
+                    self._end(launch, late=_UNKNOWN)
 
     def _start(self) -> None:
         with self._lock:
@@ -94,31 +108,31 @@ class Watch:
     def _run(self) -> None:
         while True:
             idle, before = self._queue.empty(), _sleeps()
-            result = self._queue.get()
-            if result is None:
+            launch: _Launch | None = self._queue.get()
+            if launch is None:
                 return
             late = _UNKNOWN  # it may have ended while this thread was at the one before it
-            if not result.is_deleted() and not result.is_ready():
+            if not launch.has_ended():
                 idle, before = True, _sleeps()
             # If it was given away since, or failed, who reads a result is told.
             with contextlib.suppress(Exception):
-                result.block_until_ready()
+                launch.result.block_until_ready()
             if idle:
                 late = (_sleeps() - before - 1) * int(sys.getswitchinterval() * 1.1e9)
             with self._lock:
-                if any(pending[1] is result for pending in self._pending):
-                    while self._end(late) is not result:
-                        pass
-            del result
+                if launch in self._pending:  # `settle` may have seen it
+                    self._end(launch, late)
+            del launch
 
-    def _end(self, late: int) -> Any:
-        """Take the oldest launch off the list, seen up to `late` ns late; the lock is held."""
+    def _end(self, launch: _Launch, late: int) -> None:
+        """Take a launch off the list, whose end is seen up to `late` ns late; the lock is held."""
         now = time.perf_counter_ns()
-        start, result, program = self._pending.popleft()
+        self._pending.remove(launch)
+        start, result, program = launch.start, launch.result, launch.program
         self._first = self._first or start
         if result.is_deleted():  # the next launch has taken its memory over
             self._unseen[program] += 1
-            return result
+            return
         # It has waited for those before it: no program took longer than its share of the time.
         share = (now - max(self._first, self._free)) // (self._skipped + self._unseen.total() + 1)
         spent = max(min(share, now - max(start, self._free)), 0)
@@ -137,7 +151,6 @@ class Watch:
         self._first = self._skipped = 0
         self._unseen.clear()
         self._free = now
-        return result
 
 
 def _sleeps() -> int:
