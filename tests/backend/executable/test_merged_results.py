@@ -54,7 +54,7 @@ def test_others_are_not(program: Program) -> None:
 
 
 def test_a_map_that_a_pool_reads_too_stays() -> None:
-    """Computed twice, it was rounded otherwise, and the pool's indices were not its values'."""
+    """XLA would compute it twice."""
 
     def program(x: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         y = F.relu(x * c + c / 3)

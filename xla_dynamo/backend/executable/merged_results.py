@@ -76,8 +76,7 @@ def _pays(node: Node) -> bool:
         return False
     of_map = math.prod(value.shape[_CHANNELS:])
     is_short = value.shape[-1] < _LONG and of_map >= _LEAST_OF_MAP
-    # What another op reads too would be computed twice, and rounded otherwise: XLA:CPU's legacy
-    # emitters then gave other indices than the values of a max pool (test_array_parts).
+    # XLA would compute twice what another op reads too, and may round it otherwise there.
     is_read = any(user.op != "output" for user in node.users)
     return is_short and value.numel() >= _LEAST and not is_read and _is_one_loop(node)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import pytest
 import torch
 
 from tests.like_eager.rules import check
 from xla_dynamo.backend.lowering.registry import Target, lowering_for
+from xla_dynamo.backend.lowering.rules import _windows, max_pooling
 
 aten = torch.ops.aten
 
@@ -63,6 +65,22 @@ def test_backward_by_select_and_scatter(case):
 
     with lowering_for(Target("tpu")):
         check(backward, torch.randn(values.shape), x, *settings, indices)
+
+
+@pytest.mark.parametrize("name", ["plain", "resnet", "ceil", "3d"])
+def test_indices_are_found_where_values_are_rounded_otherwise(name, monkeypatch):
+    """XLA:CPU may compute the pool's input twice, with a product and a sum in one op or two."""
+    shape, *settings = CASES[name]
+    forward, _ = _ops(settings)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    rank = len(settings[0])
+    found = max_pooling.max_pool_with_indices(rank, jnp.asarray(x), *settings)[1]
+    plain = _windows.window_max
+    monkeypatch.setattr(_windows, "window_max", lambda x, over: plain(x, over) * (1 + 1e-6))
+    values, indices = max_pooling.max_pool_with_indices(rank, jnp.asarray(x), *settings)
+    want = forward(x, *settings)
+    assert not torch.equal(torch.tensor(values.tolist()), want[0])
+    assert indices.tolist() == found.tolist() == want[1].tolist()
 
 
 @pytest.mark.parametrize("name", ["resnet", "ceil", "large window", "3d"])

@@ -41,8 +41,7 @@ def max_pool_with_indices(
 ) -> tuple[Array, Array]:
     """The maxima and where they were, each computed on its own."""
     over = windows(x.shape[-rank:], kernel_size, stride, padding, dilation, ceil_mode)
-    values = _windows.window_max(x, over)
-    return values, _indices(x, values, over)
+    return _windows.window_max(x, over), _indices(x, over)
 
 
 def max_pool_with_indices_backward(
@@ -64,8 +63,7 @@ def adaptive_max_pool(rank: int, x: Array, output_size: Sequence[int]) -> tuple[
     """Even windows are plain pooling; uneven ones are gathered, one axis after the other."""
     over = _windows.even_windows(x.shape[-rank:], output_size)
     if over is not None:
-        values = _windows.window_max(x, over)
-        return values, _indices(x, values, over)
+        return _windows.window_max(x, over), _indices(x, over)
     values, indices = x, jnp.zeros(x.shape, jnp.int64)
     plane = 1
     for dim in range(-1, -rank - 1, -1):
@@ -106,19 +104,24 @@ def first_maximum_or_last_nan(x: Array, axis: int) -> Array:
     return jnp.where(jnp.isnan(jnp.take_along_axis(x, place, axis)), last_nan, place)
 
 
-def _indices(x: Array, values: Array, over: Windows) -> Array:
+def _indices(x: Array, over: Windows) -> Array:
+    """Where the maxima are, found without their values.
+
+    XLA may compute `x` once for the values and once for the indices, and round it otherwise.
+    """
     if prod(over.kernel) > _MOST_COMPARISONS:
         return _indices_by_pairs(x, over)
     lead = x.ndim - over.rank
     padding = [(0, 0, 0)] * lead + [(low, high, 0) for low, high in over.padding]
     padded = lax.pad(x, _windows.lowest(x.dtype), padding)
-    unset = prod(over.kernel)
-    place = jnp.full(values.shape, unset, jnp.int32)
     # From the last place to the first: the first equal one stays, of NaNs the last.
-    for number, element in reversed(list(enumerate(_places(padded, over)))):
-        found = (element == values) | ((element != element) & (place == unset))
+    *earlier, most = _places(padded, over)
+    place = jnp.full(most.shape, len(earlier), jnp.int32)
+    for number, element in reversed(list(enumerate(earlier))):
+        found = ~(element < most) & (most == most)
         place = jnp.where(found, number, place)
-    indices = jnp.zeros(values.shape, jnp.int32)
+        most = jnp.where(found, element, most)
+    indices = jnp.zeros(place.shape, jnp.int32)
     for axis, coordinate in enumerate(jnp.unravel_index(place, over.kernel)):
         out = np.arange(over.out_sizes[axis], dtype=np.int32)
         start = out * over.stride[axis] - over.padding[axis][0]
