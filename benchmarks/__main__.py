@@ -35,10 +35,10 @@ PARTS = ("overhead", "cpu", "start", "tpu", "lazy", "shapes", "imports")
 TEXT = """
 ## Models on a CPU
 
-Float32, on 2 CPU cores with nothing else to do. Each engine has a process of its own; a time is the
-median of 4 seconds of steps, or of up to 20 where five steps take longer. A ratio above 1 means
-slower than that engine. `xla` is `torch.compile`, `xla lazy` a script for torch_xla; JAX is written
-by hand.
+Float32, on 2 CPU cores with nothing else to do. Each engine has a process of its own; they compile
+one after another and are then measured in turns, eight of half a second. A time is the median of
+the steps. A ratio above 1 means slower than that engine. `xla` is `torch.compile`, `xla lazy` a
+script for torch_xla; JAX is written by hand.
 
 | model | what it is | batch |
 |---|---|---|

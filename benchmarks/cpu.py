@@ -10,28 +10,30 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.progress import track
 
+from . import turns
 from .cpu_problems import PROBLEMS
 from .engine import ENGINES
 
 SCRIPT = Path(__file__).with_name("engine.py")
 OUTPUT = Path("benchmarks/results.jsonl")
-LIMIT = 300  # seconds for all of a measurement, compiling included
+TURNS = 8  # of each engine
 BASES = ("xla", "eager", "inductor")  # a ratio to each is a column
 STEPS = {"training": "step", "inference": "call"}  # what it is called in a table
 
 CHOICES = {"models": tuple(PROBLEMS), "engines": tuple(ENGINES["training"]), "modes": tuple(STEPS)}
 
 
-def measure(python: str, mode: str, engine: str, model: str, seconds: float) -> dict[str, Any]:
-    """Run one engine on one model in a process of its own."""
+def measure(
+    mode: str, model: str, engines: Mapping[str, str], seconds: float
+) -> list[dict[str, Any]]:
+    """Run engines, each by a Python, on one model, in processes of their own that take turns."""
     environment = {
         **os.environ,
         "XLA_DYNAMO_CACHE_DIR": "0",
@@ -39,17 +41,14 @@ def measure(python: str, mode: str, engine: str, model: str, seconds: float) -> 
         "JAX_PLATFORMS": "cpu",
         "PJRT_DEVICE": "CPU",
     }
-    command = [python, str(SCRIPT), mode, engine, model, "--seconds", str(seconds)]
-    failed = {"mode": mode, "engine": engine, "problem": model}
-    try:
-        run = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=LIMIT
-        )
-    except subprocess.TimeoutExpired:
-        return {**failed, "error": f"took longer than {LIMIT} seconds"}
-    if run.returncode:
-        return {**failed, "error": run.stderr.strip()[-500:]}
-    return json.loads(run.stdout.splitlines()[-1])
+    commands = [[python, str(SCRIPT), mode, name, model] for name, python in engines.items()]
+    with turns.engines(commands, environment) as running:
+        for _ in range(TURNS):
+            for engine in running:
+                engine.turn(seconds / TURNS)
+        found = [engine.end() for engine in running]
+    names = [{"mode": mode, "engine": name, "problem": model} for name in engines]
+    return [{**name, **row} for name, row in zip(names, found, strict=True)]
 
 
 def table(rows: Sequence[dict[str, Any]], mode: str) -> str:
@@ -92,21 +91,20 @@ def run(
         "inductor": sys.executable if compiler else None,
         "torch_xla": torch_xla,
     }
-    jobs = [
-        (mode, model, engine, python)
-        for mode in modes
-        for model in models
-        for engine in ENGINES[mode]
-        if engine in engines and (python := pythons.get(engine, sys.executable))
-    ]
+    jobs = [(mode, model) for mode in modes for model in models]
     rows = []
-    for mode, model, engine, python in track(jobs, description="measuring"):
-        row = measure(python, mode, engine, model, seconds)
-        rows.append(row)
-        with output.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        if "error" in row:
-            print(f"{mode} of {model} on {engine}: {row['error']}", file=sys.stderr)
+    for mode, model in track(jobs, description="measuring"):
+        here = {
+            engine: python
+            for engine in ENGINES[mode]
+            if engine in engines and (python := pythons.get(engine, sys.executable))
+        }
+        for row in measure(mode, model, here, seconds):
+            rows.append(row)
+            with output.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            if "error" in row:
+                print(f"{mode} of {model} on {row['engine']}: {row['error']}", file=sys.stderr)
     return rows
 
 

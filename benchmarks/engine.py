@@ -1,8 +1,8 @@
 """One engine trains one model in this process, or evaluates it; a JSON line says what it cost.
 
 Run by `benchmarks.cpu`, a process for each measurement, so that compile caches and peak memory are
-its own. For torch_xla, which has an environment of its own, only torch and the models in torch are
-needed.
+its own. It measures in turns with others: as many seconds as each line of its input says. For
+torch_xla, which has an environment of its own, only torch and the models in torch are needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -23,8 +23,6 @@ from benchmarks.cpu_problems import PROBLEMS
 from benchmarks.torch_models import Problem
 
 RATE, MOMENTUM = 0.1, 0.9
-MOST_SECONDS = 20.0  # of steps that take seconds, fewer than FEWEST are measured
-FEWEST = 5
 Step = Callable[[], float]
 
 
@@ -172,31 +170,49 @@ ENGINES: dict[str, dict[str, Callable[[Problem], Step]]] = {
 }
 
 
-def measure(mode: str, engine: str, model: str, seconds: float) -> dict[str, object]:
-    """Seconds to the end of the first step, milliseconds a step (median), peak resident MB."""
+def measure(mode: str, engine: str, model: str, turns: Iterable[float]) -> dict[str, object]:
+    """Seconds to the end of the first step, milliseconds a step (median), peak resident MB.
+
+    turns: seconds of steps, each.
+    """
     start = time.perf_counter()
     step = ENGINES[mode][engine](PROBLEMS[model]())
     losses = [step()]
     first = time.perf_counter() - start
     for _ in range(2):
         losses.append(step())
-    times: list[float] = []
-    begin = time.perf_counter()
-    while (passed := time.perf_counter() - begin) < seconds or len(times) < FEWEST:
-        if times and passed > MOST_SECONDS:
-            break
-        before = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - before)
+    times = sorted(taken for seconds in turns for taken in _turn(step, seconds))
     return {
         "mode": mode,
         "engine": engine,
         "problem": model,
         "first_step_seconds": round(first, 3),
-        "step_milliseconds": round(sorted(times)[len(times) // 2] * 1e3, 3),
+        "step_milliseconds": round(times[len(times) // 2] * 1e3, 3) if times else None,
         "peak_megabytes": _peak_megabytes(),
         "losses": losses,
     }
+
+
+def _turn(step: Step, seconds: float) -> list[float]:
+    """How long each step takes of some seconds, of one at least."""
+    step()  # what others have put into the processor's caches goes
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        before = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - before)
+    return times
+
+
+def _asked() -> Iterator[float]:
+    """The turns that `benchmarks.turns` gives; it waits for each to be done."""
+    while True:
+        print("ready", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield float(line)
 
 
 def _peak_megabytes() -> int:
@@ -212,9 +228,8 @@ def main() -> None:
         "engine", choices=sorted({engine for engines in ENGINES.values() for engine in engines})
     )
     parser.add_argument("model", choices=PROBLEMS)
-    parser.add_argument("--seconds", type=float, default=4.0)
     arguments = parser.parse_args()
-    row = measure(arguments.mode, arguments.engine, arguments.model, arguments.seconds)
+    row = measure(arguments.mode, arguments.engine, arguments.model, _asked())
     print(json.dumps(row))
 
 

@@ -108,9 +108,9 @@ def first_steps(problems: Sequence[str] = PROBLEMS) -> dict[tuple[str, str], tup
 
 
 def _first_step(problem: str, way: str, cache: str) -> float:
-    command = [sys.executable, str(SCRIPT), "start", way, problem, "--seconds", "0"]
+    command = [sys.executable, str(SCRIPT), "start", way, problem]
     run = subprocess.run(
-        command, env=_environment(cache), capture_output=True, text=True, check=True
+        command, env=_environment(cache), input="", capture_output=True, text=True, check=True
     )
     return float(json.loads(run.stdout.splitlines()[-1])["first_step_seconds"])
 

@@ -19,7 +19,16 @@ import pytest
 import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import cpu, cpu_losses, jax_models, operator_page, replicas, start, torch_models
+from benchmarks import (
+    cpu,
+    cpu_losses,
+    jax_models,
+    operator_page,
+    replicas,
+    start,
+    torch_models,
+    turns,
+)
 from benchmarks.cpu_problems import PROBLEMS
 from benchmarks.torch_dlrm import dlrm
 from benchmarks.torch_images import convnext, unet
@@ -96,9 +105,9 @@ def test_a_part_is_measured_and_no_page_written(tmp_path, monkeypatch, capsys):
     (tmp_path / "benchmarks").mkdir()
     jobs = []
 
-    def measure(python: str, mode: str, engine: str, model: str, seconds: float):
-        jobs.append((mode, engine, model))
-        return {"mode": mode, "engine": engine, "problem": model, "error": "not run"}
+    def measure(mode: str, model: str, engines: dict[str, str], seconds: float):
+        jobs.append((mode, *engines, model))
+        return [{"mode": mode, "engine": e, "problem": model, "error": "not run"} for e in engines]
 
     monkeypatch.setattr(cpu, "measure", measure)
     chosen = ["--only", "cpu", "--models", "lstm,unet", "--engines", "eager,torch_xla"]
@@ -116,9 +125,34 @@ def test_a_part_is_measured_and_no_page_written(tmp_path, monkeypatch, capsys):
 
 
 def test_an_engine_that_hangs_is_a_failure(monkeypatch):
-    monkeypatch.setattr(cpu, "LIMIT", 0.01)
-    row = cpu.measure(sys.executable, "inference", "eager", "dlrm", 0.0)
+    monkeypatch.setattr(turns, "LIMIT", 0.01)
+    (row,) = cpu.measure("inference", "dlrm", {"eager": sys.executable}, 0.0)
     assert row["error"] == "took longer than 0.01 seconds"
+
+
+FAKE = """
+import itertools, sys
+name = sys.argv[2]
+for line in itertools.chain(["first"], sys.stdin):
+    print(name, line.strip(), file=open("turns.txt", "a"))
+    if (name, line) == ("dies", "0.5\\n"):
+        sys.exit("has died")
+    print("ready", flush=True)
+print('{"step_milliseconds": 1.0}')
+"""
+
+
+def test_engines_take_turns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fake.py").write_text(FAKE)
+    monkeypatch.setattr(cpu, "SCRIPT", tmp_path / "fake.py")
+    monkeypatch.setattr(cpu, "TURNS", 2)
+    engines = {"dies": sys.executable, "lives": sys.executable}
+    dead, alive = cpu.measure("training", "gpt", engines, 1.0)
+    of_both = ["dies first", "lives first", "dies 0.5", "lives 0.5", "lives 0.5"]
+    assert (tmp_path / "turns.txt").read_text().splitlines() == of_both
+    assert (dead["engine"], dead["error"]) == ("dies", "has died")
+    assert (alive["engine"], alive["problem"], alive["step_milliseconds"]) == ("lives", "gpt", 1.0)
 
 
 def test_tables_that_are_not_measured_stay(tmp_path):
@@ -145,14 +179,17 @@ def test_engine_needs_torch_alone(tmp_path):
         f"sys.argv[0] = {str(cpu.SCRIPT)!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "inference", "eager", "dlrm", "--seconds", "0"],
+        [sys.executable, "-c", program, "inference", "eager", "dlrm"],
+        input="0\n0\n",
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": ""},
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    row = json.loads(done.stdout)
+    *readies, row = done.stdout.splitlines()
+    assert readies == [turns.READY] * 3
+    row = json.loads(row)
     assert (row["mode"], row["engine"], row["problem"]) == ("inference", "eager", "dlrm")
     assert len(set(row["losses"])) == 1
 
