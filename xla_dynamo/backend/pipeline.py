@@ -35,6 +35,7 @@ from .passes.joint.even_bags import look_up_even_bags
 from .passes.joint.expand_updates import expand_updates
 from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
+from .passes.joint.masks_of_results import look_at_results
 from .passes.joint.merge_equal import merge_equal
 from .passes.joint.permutations import compose_permutations
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
@@ -54,12 +55,12 @@ from .passes.numerics.exact_division import keep_exact_division
 from .passes.numerics.inplace_hazards import materialize_inplace_sources
 from .passes.numerics.nan_of_zero_over_zero import keep_nan_of_zero_over_zero
 from .passes.numerics.no_reassociation import forbid_reassociation
+from .passes.static.activations import join_activations
 from .passes.static.as_strided import resolve_as_strided
 from .passes.static.decompose_unsupported import decompose_unsupported
 from .passes.static.eager_layout import restore_eager_layout
 from .passes.static.pad_sizes import pad_sizes
 from .passes.static.piece_gradients import join_piece_gradients
-from .passes.static.relu_gradients import join_relu_gradients
 from .passes.static.specialize import specialize
 
 PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
@@ -82,6 +83,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         recompute_log_softmax,  # backward gets two numbers a row instead of the output
         save_attention_weights,  # backward gets the weights where memory allows
         functionalize_rng,  # random ops become functions of a key
+        look_at_results,  # backward needs no masks of what activations take, on the CPU
         compose_permutations,  # backward permutes what is saved
         merge_equal,
         save_mutated_inputs,
@@ -101,7 +103,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         resolve_as_strided,
         decompose_unsupported,
         join_piece_gradients,  # on the CPU
-        join_relu_gradients,  # between PyTorch's kernels
+        join_activations,  # between PyTorch's kernels
     ),
     Stage.LOWERING: (
         join_reverse_cumsum,
@@ -139,6 +141,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
         keep_dynamic_slice: "reading a start is a barrier: it is a number when the slice is made",
         keep_symbolic_indices: "integers are numbers or inputs when they are recorded",
         functionalize_rng: _RECORDED,
+        look_at_results: _NO_PARTITION,
         compose_permutations: _NO_PARTITION,
         merge_equal: _NO_PARTITION,
         save_mutated_inputs: _NO_PARTITION,
@@ -160,6 +163,7 @@ OMITTED: Mapping[WayIn, Mapping[Pass, str]] = {
     },
     WayIn.BRIDGE: {},
     WayIn.TPU_COST: {
+        look_at_results: _NO_PARTITION,
         compose_permutations: _NO_PARTITION,
         merge_equal: _NO_PARTITION,
         save_mutated_inputs: _NO_PARTITION,

@@ -67,6 +67,10 @@ CASES: dict[Any, list[tuple[Any, ...]]] = {
     ops.rounded_to: [(MATRIX, torch.bfloat16)],
     ops.reverse_cumsum: [(MATRIX, 0), (IMAGES, 2)],
     ops.relu_backward: [(MATRIX, MATRIX), (MATRIX, MATRIX.contiguous()), (IMAGES, IMAGES)],
+    ops.hardtanh_backward: [(MATRIX, MATRIX.contiguous(), 0.0, 0.5), (IMAGES, IMAGES, 0.0, 0.5)],
+    ops.hardswish: [(MATRIX,), (IMAGES,)],
+    ops.hardswish_backward: [(MATRIX, MATRIX.contiguous()), (IMAGES.contiguous(), IMAGES)],
+    ops.leaky_relu_backward: [(MATRIX, MATRIX.contiguous(), 0.1), (IMAGES, IMAGES, 0.1)],
     ops.dynamic_slice: [(MATRIX, 0, START, 2), (MATRIX, 1, START, 2), (IMAGES, 2, START, 2)],
     ops.dynamic_slice_backward: [(MATRIX, [4, 9], 1, START)],
     ops.dynamic_update: [(MATRIX, rand(4, 2), 1, START), (IMAGES, rand(2, 3, 5, 2), 3, START)],
@@ -169,6 +173,14 @@ REPLACED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "gradient of ReLU": (
         lambda: ops.relu_backward(IMAGES.contiguous(), IMAGES),
         lambda: torch.where(IMAGES <= 0, 0.0, IMAGES.contiguous()),
+    ),
+    "gradient of ReLU6": (
+        lambda: ops.hardtanh_backward(IMAGES.contiguous(), IMAGES, 0.0, 0.5),
+        lambda: torch.where((IMAGES <= 0) | (IMAGES >= 0.5), 0.0, IMAGES.contiguous()),
+    ),
+    "gradient of leaky ReLU": (
+        lambda: ops.leaky_relu_backward(IMAGES.contiguous(), IMAGES, 0.1),
+        lambda: torch.where(IMAGES > 0, IMAGES.contiguous(), IMAGES.contiguous() * 0.1),
     ),
     "slice": (lambda: ops.dynamic_slice(MATRIX, 1, START, 2), lambda: sliced(1)(MATRIX)),
     "gradient of a slice": (

@@ -51,6 +51,7 @@ _LONGER: dict[Any, float] = {
     aten.gelu_backward.default: 0.0,
     aten.hardtanh.default: 0.2,
     aten.le.Scalar: 0.9,
+    aten.leaky_relu.default: 0.2,
     aten.mean.dim: 0.1,
     aten.mul.Tensor: 0.2,
     aten.native_group_norm.default: -1.0,
@@ -67,6 +68,10 @@ _LONGER: dict[Any, float] = {
     aten.tanh.default: 0.1,
     aten.tanh_backward.default: 0.1,
     aten.where.self: 3.6,
+    torch.ops.xla_dynamo.hardswish.default: 0.3,
+    torch.ops.xla_dynamo.hardswish_backward.default: 0.3,
+    torch.ops.xla_dynamo.hardtanh_backward.default: 0.3,
+    torch.ops.xla_dynamo.leaky_relu_backward.default: 0.3,
     torch.ops.xla_dynamo.relu_backward.default: 0.3,
 }
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)

@@ -8,6 +8,7 @@ cores: an eager step 62 ms before, 80 after). Results have to be copied there, t
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Collection
 from typing import Any
@@ -25,6 +26,9 @@ from . import depthwise, joint, lesser_products, onednn_lstm
 from .launch import device_of
 from .request import Request
 from .turns import Name
+
+aten = torch.ops.aten
+ops = torch.ops.xla_dynamo
 
 
 def between_programs(graph: Graph, request: Request) -> list[Node]:
@@ -78,25 +82,27 @@ def _is_for_kernels(node: Node, kernels: Collection[Node]) -> bool:
 
 
 def _reaches(user: Node, kernels: Collection[Node]) -> bool:
-    if user.target is torch.ops.aten.permute.default:
+    if user.target is aten.permute.default:
         return all(_reaches(each, kernels) for each in user.users)
     return user in kernels
 
 
 def _is_of_kernel(node: Node, kernels: Collection[Node]) -> bool:
     """Whether the first operand of a node is what one of `kernels` gave, permuted or not."""
-    *_, source = fx.bases(node.all_input_nodes[0], (torch.ops.aten.permute.default,))
+    *_, source = fx.bases(node.all_input_nodes[0], (aten.permute.default,))
     return source in kernels
-
-
-def _relu_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return torch.ops.aten.threshold_backward.default(grad, x, 0)
 
 
 # What computes an op in place of its own kernel.
 _KERNELS: dict[Any, Callable[..., Any]] = {
     **depthwise.KERNELS,
-    torch.ops.xla_dynamo.relu_backward.default: _relu_backward,
+    ops.relu_backward.default: lambda grad, x: aten.threshold_backward.default(grad, x, 0),
+    ops.hardtanh_backward.default: aten.hardtanh_backward.default,
+    ops.hardswish.default: aten.hardswish.default,
+    ops.hardswish_backward.default: aten.hardswish_backward.default,
+    ops.leaky_relu_backward.default: functools.partial(
+        aten.leaky_relu_backward.default, self_is_result=False
+    ),
 }
 
 

@@ -25,6 +25,30 @@ def relu_backward(grad: Tensor, x: Tensor) -> Tensor:
     return aten.threshold_backward(grad, x, 0)
 
 
+@op()
+def hardtanh_backward(grad: Tensor, x: Tensor, low: float, high: float) -> Tensor:
+    """`grad` with 0 where `x`, of the same shape and dtype, is not between two numbers."""
+    return torch.where((x <= low) | (x >= high), 0.0, grad)
+
+
+@op()
+def hardswish(x: Tensor) -> Tensor:
+    """Of floats: `x`, times what is linear between -3, where it is 0, and 3, where it is 1."""
+    return x * (x + 3).clamp(min=0).clamp(max=6) / 6
+
+
+@op()
+def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """`grad`, of the shape and dtype of `x`, times the slope of hardswish there."""
+    return torch.where(x <= -3, 0.0, torch.where(x < 3, grad * (x / 3 + 0.5), grad))
+
+
+@op()
+def leaky_relu_backward(grad: Tensor, x: Tensor, slope: float) -> Tensor:
+    """`grad`, times `slope` where `x`, of the same shape and dtype, is not above 0."""
+    return torch.where(x > 0, grad, grad * slope)
+
+
 @op(fake=lambda x, dim, _, length: x.narrow(dim, 0, length).clone())
 def dynamic_slice(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
     """`length` elements of `x` along `dim`, from the integer 0-d tensor `start` on."""

@@ -17,7 +17,7 @@ from jax import Array, lax
 from xla_dynamo.backend.lowering import dtypes
 from xla_dynamo.backend.lowering.registry import lower
 
-from ._numerics import at_least, at_most
+from ._numerics import at_least, at_most, divided
 from ._promotion import is_array, promote, result_dtype
 
 aten = torch.ops.aten
@@ -60,6 +60,28 @@ def gelu_backward(grad: Array, x: Array, *, approximate: str = "none") -> Array:
 @lower(torch.ops.xla_dynamo.relu_backward.default)
 def relu_backward(grad: Array, x: Array) -> Array:
     return lax.select(x <= 0, jnp.zeros_like(grad), grad)
+
+
+@lower(torch.ops.xla_dynamo.hardtanh_backward.default)
+def hardtanh_backward(grad: Array, x: Array, low: float, high: float) -> Array:
+    return jnp.where((x <= low) | (x >= high), 0, grad)
+
+
+@lower(torch.ops.xla_dynamo.hardswish.default)
+def hardswish(x: Array) -> Array:
+    sixths = at_most(at_least(x + 3, jnp.asarray(0, x.dtype)), jnp.asarray(6, x.dtype))
+    return divided(x * sixths, 6)
+
+
+@lower(torch.ops.xla_dynamo.hardswish_backward.default)
+def hardswish_backward(grad: Array, x: Array) -> Array:
+    inside = jnp.where(x < 3, grad * (divided(x, 3) + 0.5), grad)
+    return jnp.where(x <= -3, 0, inside)
+
+
+@lower(torch.ops.xla_dynamo.leaky_relu_backward.default)
+def leaky_relu_backward(grad: Array, x: Array, slope: float) -> Array:
+    return jnp.where(x > 0, grad, grad * slope)
 
 
 @lower(aten.elu.default)

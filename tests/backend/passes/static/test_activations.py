@@ -1,4 +1,4 @@
-"""ReLU's gradient between PyTorch's kernels is one call; elsewhere it is what it was."""
+"""Activations between PyTorch's kernels, and their gradients, are one call; elsewhere as before."""
 
 from __future__ import annotations
 
@@ -42,11 +42,23 @@ def assert_trains_like_eager(activation: Callable[[Tensor], Tensor], **options: 
     compiled(x).backward()
     for parameter, other in zip(ours.parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, equal_nan=True)
-    return xla_dynamo.passes()["join_relu_gradients"].changed
+    return xla_dynamo.passes()["join_activations"].changed
 
 
-def test_between_kernels_it_is_one_op() -> None:
-    assert assert_trains_like_eager(F.relu) == 1
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "ReLU": F.relu,
+    "ReLU6": F.relu6,
+    "hardtanh": lambda x: F.hardtanh(x, -0.3, 0.2),
+    "Hardswish": F.hardswish,
+    "leaky ReLU": F.leaky_relu,
+    "of slope 0": lambda x: F.leaky_relu(x, 0.0),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_between_kernels_it_is_one_op(activation: Callable[[Tensor], Tensor]) -> None:
+    of_forward = activation is F.hardswish
+    assert assert_trains_like_eager(activation) == 1 + of_forward
 
 
 def test_a_program_of_xla_alone_has_none() -> None:
@@ -57,6 +69,10 @@ def test_a_program_of_xla_alone_has_none() -> None:
     "activation",
     [
         lambda x: F.threshold(x, 0.5, 0.0),
+        lambda x: torch.where((x <= 0) | (x[:1] >= 6), 0.0, x),
+        lambda x: F.leaky_relu(x, -0.5),  # its gradient has a mask of its input
+        lambda x: x * (x + 3).clamp(0, 7) / 6,
+        lambda x: torch.where(x > 0, x, x.square()),
         lambda x: torch.where(x.double() <= 0, 0.0, x),
         lambda x: torch.where(x[:, :1] <= 0, 0.0, x),
     ],
