@@ -1,4 +1,4 @@
-"""Backward gets the result of an activation, which a convolution saves, and no mask of its input."""
+"""Backward gets an activation's result, which a convolution saves, and no mask of its input."""
 
 from __future__ import annotations
 
