@@ -149,6 +149,48 @@ def test_an_lstm_whose_loss_is_read_before_backward(calls: list[tuple[str, int, 
     assert [name for name, _, _ in calls] == ["lstm_layer", "lstm_layer_backward"]
 
 
+class Words(nn.Module):
+    """An LSTM, whose kernel's result has the words first in memory, before a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(64, 128, batch_first=True)
+        self.head = nn.Linear(128, 2000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0]).square().mean()
+
+
+class Patches(nn.Module):
+    """A convolution, whose maps become rows before a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 128, 5)
+        self.head = nn.Linear(128, 512)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.patches(x).permute(0, 2, 3, 1)).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"), [(Words, (16, 64, 64)), (Patches, (8, 3, 32, 32))], ids=["words", "maps"]
+)
+def test_a_view_of_what_a_kernel_gave(
+    network: type[nn.Module], shape: tuple[int, ...], calls: list[tuple[str, int, bool]]
+) -> None:
+    """The trace knows it as row-major, which the kernel's result is not."""
+    module, x = network(), torch.randn(shape)
+    gradients = []
+    for device in ("cpu", "xla"):
+        own = copy.deepcopy(module).to(device)
+        own(x.to(device)).backward()
+        xm.mark_step()
+        gradients.append([parameter.grad.cpu() for parameter in own.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
+    assert calls
+
+
 def test_results_that_views_or_arguments_are() -> None:
     weight, x = torch.randn(32, 3, 5, 5), batch()[0]
 

@@ -74,6 +74,8 @@ _LONGER: dict[Any, float] = {
     torch.ops.xla_dynamo.leaky_relu_backward.default: 0.3,
     torch.ops.xla_dynamo.relu_backward.default: 0.3,
 }
+# Views by strides, which a kernel's result may have other ones of than a trace knows.
+_OF_STRIDES = (aten.as_strided.default, aten.view.dtype)
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -123,7 +125,9 @@ def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
     Views are no work at all.
     """
     calls = _calls(segment)
-    views = [node for node in calls if fx.gives_views(node.target)]
+    views = [
+        node for node in calls if fx.gives_views(node.target) and node.target not in _OF_STRIDES
+    ]
     if any(node.target not in _LONGER for node in calls if node not in views):
         return False
     if any(node.op == "get_attr" for node in segment.inputs):

@@ -96,6 +96,8 @@ def _is_of_kernel(node: Node, kernels: Collection[Node]) -> bool:
 # What computes an op in place of its own kernel.
 _KERNELS: dict[Any, Callable[..., Any]] = {
     **depthwise.KERNELS,
+    # A kernel's result may lie in memory otherwise than a trace of the lazy device knows.
+    aten.view.default: aten.reshape.default,
     ops.relu_backward.default: lambda grad, x: aten.threshold_backward.default(grad, x, 0),
     ops.hardtanh_backward.default: aten.hardtanh_backward.default,
     ops.hardswish.default: aten.hardswish.default,
