@@ -47,5 +47,18 @@ def test_a_mask_of_the_input(activation: Callable[[Tensor], Tensor], special: fl
     assert changed(network, torch.randn(32, 64)) == 1
 
 
+class Counting(Network):
+    """Reads where its activation's input is above 0, before there is a result."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        active = (x > 0).float().mean()
+        return self.second(self.activation(x)).square().mean() + active
+
+
+def test_a_mask_from_before_the_result_stays_that_of_the_input() -> None:
+    assert changed(Counting(F.leaky_relu), torch.randn(32, 64)) == 1
+
+
 def test_a_slope_below_zero_turns_signs() -> None:
     assert changed(Network(lambda x: F.leaky_relu(x, -0.1)), torch.randn(32, 64)) == 0

@@ -61,6 +61,26 @@ def test_between_kernels_it_is_one_op(activation: Callable[[Tensor], Tensor]) ->
     assert assert_trains_like_eager(activation) == 1 + of_forward
 
 
+CHAINS: dict[str, Callable[[Tensor], Tensor]] = {
+    "Hardswish twice": lambda x: F.hardswish(F.hardswish(x)),
+    "leaky ReLU, ReLU6": lambda x: F.relu6(F.leaky_relu(x)),
+}
+
+
+@pytest.mark.parametrize("activation", CHAINS.values(), ids=CHAINS)
+def test_one_that_takes_what_another_gave(activation: Callable[[Tensor], Tensor]) -> None:
+    assert assert_trains_like_eager(activation) > 0
+
+
+def test_a_number_that_is_added_more_than_once() -> None:
+    """x + 3 with alpha=2 is no part of Hardswish."""
+
+    def activation(x: Tensor) -> Tensor:
+        return x * torch.add(x, 3, alpha=2).clamp(min=0).clamp(max=6) / 6
+
+    assert assert_trains_like_eager(activation) == 0
+
+
 def test_a_program_of_xla_alone_has_none() -> None:
     assert assert_trains_like_eager(F.relu, cpu_kernels="xla") == 0
 

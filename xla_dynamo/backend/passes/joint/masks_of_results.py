@@ -31,7 +31,8 @@ def look_at_results(graph: Graph, context: Context) -> bool:
         for result in graph.find_nodes(op="call_function", target=op):
             x: Any = result.args[0]
             alike = comparisons(fx.arguments(result))
-            masks = [user for user in x.users if (user.target, *user.args[1:]) in alike]
+            later = [user for user in x.users if result < user]
+            masks = [user for user in later if (user.target, *user.args[1:]) in alike]
             if masks and _is_saved(result.users):
                 for mask in masks:
                     mask.replace_input_with(x, result)
