@@ -21,6 +21,7 @@ if not __package__:  # run as a file, in an environment that may not know of thi
     sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.cpu_problems import PROBLEMS
 from benchmarks.torch_models import Problem
+from benchmarks.turns import READY
 
 RATE, MOMENTUM = 0.1, 0.9
 Step = Callable[[], float]
@@ -208,7 +209,7 @@ def _turn(step: Step, seconds: float) -> list[float]:
 def _asked() -> Iterator[float]:
     """The turns that `benchmarks.turns` gives; it waits for each to be done."""
     while True:
-        print("ready", flush=True)
+        print(READY, flush=True)
         line = sys.stdin.readline()
         if not line:
             return

@@ -22,65 +22,66 @@ READY = "ready"  # what engine.py prints
 class Engine:
     """A process of engine.py, until it has failed or said what it measured."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], errors: IO[str]
+    ) -> None:
+        """errors: a file for what it prints as such."""
         self.error: str | None = None
-        self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  # until `close`
+        self._errors = errors
         self._process = subprocess.Popen(
             command,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=errors,
             text=True,
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
         self._wait()
 
     def turn(self, seconds: float) -> None:
         """Have it take steps for so long, and wait."""
         if self.error is None:
-            assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError):  # it has died since: `_wait` says of what
-                self._process.stdin.write(f"{seconds}\n")
-                self._process.stdin.flush()
+                self._input.write(f"{seconds}\n")
+                self._input.flush()
             self._wait()
 
     def end(self) -> dict[str, Any]:
         """What it has measured, or its error."""
         if self.error is None:
-            rest, _ = self._process.communicate(timeout=LIMIT)
-            if self._process.returncode == 0:
-                return json.loads(rest.splitlines()[-1])
-            self._fail()
-        return {"error": self.error}
+            self._input.close()
+            last = self._wait()
+        return {"error": self.error} if self.error is not None else json.loads(last)
 
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        self._process.communicate()
-        self._errors.close()
+        with contextlib.suppress(BrokenPipeError):  # a turn that it did not read
+            self._input.close()
+        self._output.close()
+        self._process.wait()
 
-    def _wait(self) -> None:
-        """Until it is ready, has ended, or has taken too long."""
-        assert self._process.stdout is not None
+    def _wait(self) -> str:
+        """Until it is ready, has ended, or has taken too long; the last line of what it printed."""
+        line, start = "", time.monotonic()
         late = threading.Timer(LIMIT, self._process.kill)
-        start = time.monotonic()
         late.start()
         try:
-            for line in self._process.stdout:
+            for line in self._output:
                 if line.strip() == READY:
-                    return
+                    return line
+            code = self._process.wait()
         finally:
             late.cancel()
-        self._process.wait()
         if time.monotonic() - start >= LIMIT:
             self.error = f"took longer than {LIMIT} seconds"
-        else:
-            self._fail()
-
-    def _fail(self) -> None:
-        self._errors.seek(0)
-        code = self._process.returncode
-        self.error = self._errors.read().strip()[-500:] or f"ended with {code}"
+        elif code:
+            self._errors.seek(0)
+            self.error = self._errors.read().strip()[-500:] or f"ended with {code}"
+        return line
 
 
 @contextlib.contextmanager
@@ -91,6 +92,7 @@ def engines(
     with contextlib.ExitStack() as stack:
         started = []
         for command in commands:
-            started.append(each := Engine(command, environment))
+            errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+            started.append(each := Engine(command, environment, errors))
             stack.callback(each.close)
         yield started
