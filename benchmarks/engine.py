@@ -47,6 +47,16 @@ def _training(backend: str | None) -> Callable[[Problem], Step]:
     return make
 
 
+def _one_program(problem: Problem) -> Step:
+    """The whole step compiled, the optimizer's included, as JAX's is."""
+    import xla_dynamo
+
+    model, batch = problem.build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    run = xla_dynamo.training_step(optimizer)(model)
+    return lambda: run(*batch).item()
+
+
 def _saved(problem: Problem) -> Step:
     """The function that another process has saved; the first one compiles and saves it."""
     model, batch = problem.build()
@@ -149,6 +159,7 @@ def _jax_inference(problem: Problem) -> Step:
 ENGINES: dict[str, dict[str, Callable[[Problem], Step]]] = {
     "training": {
         "xla": _training("xla"),
+        "xla step": _one_program,
         "xla lazy": _lazy,
         "jax": _jax_training,
         "eager": _training(None),

@@ -317,7 +317,7 @@ def test_private_names_are_seen(tmp_path, monkeypatch):
 # Module-level caches and lists without a capacity, and what bounds them.
 UNBOUNDED = {
     "backend.capture.own_errors._both": "one for each error class",
-    "backend.capture.recurrent_modules._backends": "this project's backend, and openxla",
+    "backend.capture.recurrent_modules._backends": "this project's backends, and openxla",
     "backend.lowering.registry.RULES": "filled at import: one for each op",
     "backend.ops.registration.COMPOSED": "filled at import: one for some ops",
     "backend.passes.padding.registry.RULES": "filled at import: one for each op",

@@ -120,6 +120,28 @@ def test_a_mask_of_dropout_is_that_of_its_gradient() -> None:
     assert not torch.equal(first, second)
 
 
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 8, num_layers=2, batch_first=True)
+        self.gru = nn.GRU(8, 4, bidirectional=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.gru(self.lstm(x)[0].transpose(0, 1))[0])
+
+
+def test_recurrent_modules() -> None:
+    model, other = pair(Tagger)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    theirs = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
+    step = xla_dynamo.training_step(optimizer)(lambda x, y: F.mse_loss(model(x), y))
+    x, y = torch.randn(2, 5, 6), torch.randn(5, 2, 3)
+    for _ in range(3):
+        torch.testing.assert_close(step(x, y), eager_step(other, theirs, x, y))
+    assert_same(model, other)
+
+
 def test_a_classifier_in_half_precision() -> None:
     """Passes edit what backward adds to the graph, too: it has the loss's line."""
     model, other = pair(lambda: nn.Sequential(nn.Embedding(20, 16), nn.LayerNorm(16)))

@@ -139,6 +139,9 @@ class _Step:
             self.parameters, self.places = parameters, places
 
     def _compile(self) -> Function:
+        from .capture import recurrent_modules
+
+        recurrent_modules.allow_once(_Step._backend)
         self._replicas = self._changes.replicas(self.parameters)
         function = self._function
 

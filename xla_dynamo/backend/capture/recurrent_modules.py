@@ -23,7 +23,9 @@ _backends: list[Any] = []
 
 
 def allow(backend: Callable[..., Any]) -> Callable[[], None]:
-    """Let Dynamo trace recurrent modules for `backend`, a function given to torch.compile.
+    """Let Dynamo trace recurrent modules for `backend`, given to torch.compile.
+
+    backend: a function, or a class's method, which stands for those of all its objects.
 
     Returns what takes it back; Dynamo is as it was once nobody is allowed any more.
     """
@@ -42,6 +44,9 @@ def allow(backend: Callable[..., Any]) -> Callable[[], None]:
     return undo
 
 
+allow_once = functools.cache(allow)
+
+
 def _allowing(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     @functools.wraps(original)
     def wrap_module(self: Any, value: Any) -> Any:
@@ -58,4 +63,5 @@ def _is_allowed(variable_builder: Any) -> bool:
     """Whether the frame that Dynamo traces is compiled for an allowed backend."""
     given = eval_frame.innermost_backend(variable_builder.tx.output.compiler_fn)
     given = getattr(given, "compiler_fn", given)  # torch.compile wraps it, with its options
+    given = getattr(given, "__func__", given)
     return any(given is backend for backend in _backends)
