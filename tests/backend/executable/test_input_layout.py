@@ -99,7 +99,7 @@ def test_kernels_get_the_layout_of_eager(monkeypatch: pytest.MonkeyPatch) -> Non
             images.extend(a for a in arguments if isinstance(a, Tensor) and a.shape == x.shape)
             return run(*arguments)
 
-        return noted
+        return noted if "convolution" in str(node.target) else run
 
     monkeypatch.setattr(torch_kernels, "kernel", kernel)
     x = torch.randn(16, 32, 16, 16).to(memory_format=torch.channels_last)

@@ -26,6 +26,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.lowering import host_kernels
 
 from . import partition
 from .partition import Segment
@@ -38,42 +39,68 @@ _LONGER_BY_TANH = 1.2  # for each that PyTorch's GELU approximates
 # Ops that take operands in any order of memory: the nanoseconds that each element takes longer in
 # PyTorch's kernel than in a program's loop.
 _LONGER: dict[Any, float] = {
+    aten._log_softmax.default: 0.0,
+    aten._log_softmax_backward_data.default: 0.0,
     aten._native_batch_norm_legit_functional.default: 0.4,
     aten._native_batch_norm_legit_no_training.default: 0.25,
     aten._softmax.default: 0.1,
     aten._softmax_backward_data.default: 0.1,
+    aten._to_copy.default: 0.8,
     aten._unsafe_view.default: 0.0,
     aten.add.Tensor: 0.2,
+    aten.arange.default: 1.0,
     aten.cat.default: 0.0,
     aten.clone.default: 0.1,
+    aten.div.Scalar: 0.2,
     aten.div.Tensor: 0.3,
+    aten.embedding.default: 0.1,
+    aten.embedding_dense_backward.default: 0.1,
+    aten.fill.Scalar: 0.1,
+    aten.full_like.default: 0.1,
     aten.gelu.default: 0.2,
     aten.gelu_backward.default: 0.0,
     aten.hardtanh.default: 0.2,
     aten.le.Scalar: 0.9,
     aten.leaky_relu.default: 0.2,
+    aten.max_pool2d_with_indices.default: 3.0,
+    aten.max_pool2d_with_indices_backward.default: -0.2,
+    aten.mean.default: -0.1,
     aten.mean.dim: 0.1,
+    aten.mul.Scalar: 0.2,
     aten.mul.Tensor: 0.2,
     aten.native_group_norm.default: -1.0,
     aten.native_group_norm_backward.default: -1.0,
     aten.native_layer_norm.default: 0.1,
     aten.native_layer_norm_backward.default: -0.5,
+    aten.neg.default: 0.2,
+    aten.nll_loss_backward.default: 0.2,
+    aten.nll_loss_forward.default: 0.0,
+    aten.ones_like.default: 0.1,
+    aten.pow.Tensor_Scalar: 0.2,
     aten.relu.default: 0.1,
     aten.rsub.Scalar: 0.3,
+    aten.scalar_tensor.default: 0.0,
     aten.sigmoid.default: 0.0,
     aten.silu.default: 0.1,
     aten.silu_backward.default: 0.2,
     aten.sub.Tensor: 0.3,
+    aten.sum.default: -0.1,
     aten.sum.dim_IntList: 0.1,
     aten.tanh.default: 0.1,
     aten.tanh_backward.default: 0.1,
+    aten.upsample_nearest2d.default: 2.0,
+    aten.upsample_nearest2d_backward.default: 0.7,
     aten.where.self: 3.6,
+    aten.zeros.default: 0.1,
+    aten.zeros_like.default: 0.1,
     torch.ops.xla_dynamo.hardswish.default: 0.3,
     torch.ops.xla_dynamo.hardswish_backward.default: 0.3,
     torch.ops.xla_dynamo.hardtanh_backward.default: 0.3,
     torch.ops.xla_dynamo.leaky_relu_backward.default: 0.3,
     torch.ops.xla_dynamo.relu_backward.default: 0.3,
+    **dict.fromkeys(host_kernels.FIRST_FACTORS, 0.0),
 }
+_LEAST_WORK = 1e7  # of a product that is slower, if PyTorch's kernel is the slower one
 # Views by strides, which a kernel's result may have other ones of than a trace knows.
 _OF_STRIDES = (aten.as_strided.default, aten.view.dtype)
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
@@ -136,7 +163,7 @@ def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
         return True
     after = any(partition.call_of(node) in kernels for node in segment.inputs)
     before = any(user in kernels for node in segment.outputs for user in node.users)
-    return after and before and _longer(calls) < _PROGRAM
+    return (after or before) and _longer(calls) < _PROGRAM
 
 
 def _shared(steps: Sequence[Segment | Node]) -> set[Node]:
@@ -180,11 +207,21 @@ def _longer(calls: Sequence[Node]) -> float:
 
 def _nanoseconds(call: Node) -> float:
     """How much longer PyTorch takes for this call, as part of a program that runs anyway."""
-    if any(tensor.dtype not in _DTYPES for tensor in _tensors(call)):
+    if any(tensor.dtype not in _DTYPES for tensor in _tensors(call)) or _is_long_product(call):
         return _PROGRAM
     by_tanh = call.kwargs.get("approximate") == "tanh"
     longer = _LONGER[call.target] + (_LONGER_BY_TANH if by_tanh else 0.0)
     return _CALL + longer * _elements(call)
+
+
+def _is_long_product(call: Node) -> bool:
+    """Whether it may matter who computes a product."""
+    result, first = call.meta["val"], host_kernels.FIRST_FACTORS.get(call.target)
+    if first is None:
+        return False
+    factor: Any = call.args[first]
+    work = result.numel() * factor.meta["val"].shape[-1]
+    return bool(result.dtype == torch.bfloat16 or work >= _LEAST_WORK)
 
 
 def _elements(call: Node) -> int:

@@ -131,8 +131,11 @@ def recorded(parts: Parts, request: Request, graph: Graph) -> Whole | None:
     values = [node.meta["val"] for node in fx.placeholders(graph) if node.users]
     shapes = tuple(describe(value) for value in values if isinstance(value, torch.Tensor))
     where = str(first_location(graph))
+    some = parts.some()
+    if some is None:  # PyTorch computes it all: that was found out now
+        parts.from_disk = False
     told = shapes, len(fx.calls(graph)), request.reason, where
-    return parts.record(request.name, *told, parts.some(), graph)
+    return parts.record(request.name, *told, some, graph)
 
 
 def _compile_segment(

@@ -200,6 +200,10 @@ PAYS_BESIDE: dict[Any, Pays] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.native_group_norm.default: partial(_norm, 0),
     aten.native_group_norm_backward.default: partial(_norm, 1),
+    aten._log_softmax.default: partial(_norm, 0),
+    aten._log_softmax_backward_data.default: partial(_norm, 0),
+    aten._softmax.default: partial(_norm, 0),
+    aten._softmax_backward_data.default: partial(_norm, 0),
 }
 
 # The same, where no more programs come of it. Layer norm's gradient, on a Cascade Lake: PyTorch

@@ -20,7 +20,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.graph.edit import call, drop_detached, substitute, substitute_made
+from xla_dynamo.backend.lowering import host_kernels
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
@@ -36,6 +38,8 @@ def recompute_log_softmax(graph: Graph, context: Context) -> bool:
 
     Not on the CPU, also those whose loss is.
     """
+    if _is_pytorchs(graph, context):
+        return False
     changed = False
     for node in graph.find_nodes(op="call_function", target=aten._log_softmax.default):
         arguments: Any = node.args
@@ -48,6 +52,13 @@ def recompute_log_softmax(graph: Graph, context: Context) -> bool:
             _split(graph, node, x, dim, gradients, losses, context.target.platform != "cpu")
             changed = True
     return changed
+
+
+def _is_pytorchs(graph: Graph, context: Context) -> bool:
+    """Whether the graph is split for PyTorch's kernels, those of log_softmax among them."""
+    if fx.shape_env(graph) is not None:  # what pays is asked of numbers
+        return False
+    return host_kernels.has_worthy(fx.calls(graph), context.target)
 
 
 def _losses(output: Node, dim: int) -> list[Node]:
