@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,30 @@ def test_a_view_of_what_is_updated_later() -> None:
         for _ in range(3):
             torch.testing.assert_close(compiled(x), eager(x), rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(ours.flat, eager.flat)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_of_the_default_dtype(dtype: torch.dtype) -> None:
+    """The default of the call, not of the one that was compiled."""
+    layer = nn.Conv2d(32, 32, 3)
+    home = copy.deepcopy(layer).to("xla:0")
+    x = torch.randn(4, 32, 34, 34)
+
+    def compute(layer: nn.Module, x: Tensor) -> Tensor:
+        return layer(x) * torch.arange(0.0, 32.0, device=x.device)
+
+    before = torch.get_default_dtype()
+    try:
+        for default in (torch.float32, dtype):
+            torch.set_default_dtype(default)
+            want, got = compute(layer, x), compute(home, x.to("xla:0")).cpu()
+            torch.testing.assert_close(got, want)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_class_that_there_is_not() -> None:
+    network = Classifier()
+    compiled = torch.compile(network, backend="xla")
+    with pytest.raises(IndexError, match="Target 10 is out of bounds"):
+        compiled(torch.randn(8, 16, 12, 12), torch.full((8,), 10))

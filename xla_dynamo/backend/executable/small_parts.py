@@ -1,4 +1,4 @@
-"""Parts between PyTorch's kernels that are too small for a program: PyTorch computes them, too.
+"""Parts beside PyTorch's kernels that are too small for a program: PyTorch computes them, too.
 
 A program that comes after a kernel costs 0.1 to 0.4 ms before it computes: its code has left the
 caches, and its threads sleep. Milliseconds of PyTorch's kernels / of the program for batch norm and
@@ -8,6 +8,10 @@ ReLU after a convolution, in evaluation, 16 images (two cores of a Cascade Lake,
 | 64 channels of 16x16 | 128 of 8x8 | 256 of 4x4 | 512 of 2x2 |
 |---|---|---|---|
 | 0.08, 0.75 | 0.04, 0.42 | 0.03, 0.43 | 0.04, 0.42 |
+
+So have the parts before the first kernel and after the last one: embeddings, a small head, a loss.
+An LSTM's training step, of 16 x 32 words, takes 38.3 ms with programs for these, 33.8 without, and
+its process 714 MB, 558 (two cores of an Emerald Rapids).
 
 What is larger gains from being one loop, and stays a program; but for one op alone, which is one
 loop in PyTorch, too (2 million elements: a sum of two 1.3, 2.0; GELU 1.4, 2.0).
@@ -53,8 +57,8 @@ _LONGER: dict[Any, float] = {
     aten.clone.default: 0.1,
     aten.div.Scalar: 0.2,
     aten.div.Tensor: 0.3,
-    aten.embedding.default: 0.1,
-    aten.embedding_dense_backward.default: 0.1,
+    aten.embedding.default: 0.0,
+    aten.embedding_dense_backward.default: 0.0,
     aten.fill.Scalar: 0.1,
     aten.full_like.default: 0.1,
     aten.gelu.default: 0.2,
@@ -147,7 +151,7 @@ def _small(steps: Sequence[Segment | Node], kernels: Collection[Node]) -> set[Se
 
 
 def _is_small(segment: Segment, kernels: Collection[Node]) -> bool:
-    """Whether a segment lies between kernels, and costs more as a program than call by call.
+    """Whether a segment lies beside a kernel, and costs more as a program than call by call.
 
     Views are no work at all.
     """
@@ -207,7 +211,9 @@ def _longer(calls: Sequence[Node]) -> float:
 
 def _nanoseconds(call: Node) -> float:
     """How much longer PyTorch takes for this call, as part of a program that runs anyway."""
-    if any(tensor.dtype not in _DTYPES for tensor in _tensors(call)) or _is_long_product(call):
+    if any(tensor.dtype not in _DTYPES for tensor in _tensors(call)):
+        return _PROGRAM
+    if _is_long_product(call) or _has_default_dtype(call):
         return _PROGRAM
     by_tanh = call.kwargs.get("approximate") == "tanh"
     longer = _LONGER[call.target] + (_LONGER_BY_TANH if by_tanh else 0.0)
@@ -222,6 +228,12 @@ def _is_long_product(call: Node) -> bool:
     factor: Any = call.args[first]
     work = result.numel() * factor.meta["val"].shape[-1]
     return bool(result.dtype == torch.bfloat16 or work >= _LEAST_WORK)
+
+
+def _has_default_dtype(call: Node) -> bool:
+    """Whether it makes floats of the dtype that is PyTorch's default at the time."""
+    is_told = call.all_input_nodes or call.kwargs.get("dtype") is not None
+    return not is_told and call.meta["val"].is_floating_point()
 
 
 def _elements(call: Node) -> int:

@@ -150,3 +150,20 @@ def test_a_loss_along_another_dim_needs_it() -> None:
 def test_one_number_has_no_classes_on_any_platform() -> None:
     graph = traced(partial(F.log_softmax, dim=0), torch.tensor(2.0)).graph
     assert not recompute_log_softmax(graph, Context("", WayIn.COMPILE, Target("tpu")))
+
+
+@pytest.mark.parametrize(("kernels", "rewritten"), [("torch", 0), ("xla", 1)])
+def test_between_kernels_of_pytorchs_it_is_one_of_them(kernels: str, rewritten: int) -> None:
+    weight = torch.randn(64, 32, 3, 3)
+    target = torch.randint(64, (4, 10, 10))
+
+    def loss(x: Tensor) -> Tensor:
+        return F.cross_entropy(F.conv2d(x, weight), target)
+
+    options = {"cpu_kernels": kernels, "disk_cache": False}
+    compiled = torch.compile(loss, backend="xla", options=options)
+    x = torch.randn(4, 32, 12, 12, requires_grad=True)
+    xla_dynamo.reset_metrics()
+    gradients = [torch.autograd.grad(function(x), x) for function in (compiled, loss)]
+    torch.testing.assert_close(*gradients)
+    assert xla_dynamo.passes()["recompute_log_softmax"].changed == rewritten

@@ -9,6 +9,9 @@ sum of its gradient over the classes is an op of `ops.fused`, without adding up.
 nll_loss itself, which reads one number of each row, subtracts for that number alone. And there a
 row is divided by its sum as one number: a gradient with no division for each element XLA:TPU
 computes again within each product that reads it, so that nothing of the logits' size is written.
+
+Where PyTorch's kernels run between programs of the CPU, log_softmax and its gradient are two of
+them, and stay: 512 x 1000 logits' 0.3 ms and 0.3, the programs' 1.7 and 1.3.
 """
 
 from __future__ import annotations
