@@ -22,6 +22,7 @@ SECTION = re.compile("(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTA
 # Engines of benchmarks.cpu -> the heads of README's columns, in order.
 ENGINES = {
     "xla": "`torch.compile`",
+    "xla step": "`training_step`",
     "xla lazy": "`xla:0`",
     "eager": "eager",
     "inductor": "Inductor",
@@ -37,8 +38,9 @@ TEXT = """
 
 Float32, on 2 CPU cores with nothing else to do. Each engine has a process of its own; they compile
 one after another and are then measured in turns, eight of half a second. A time is the median of
-the steps. A ratio above 1 means slower than that engine. `xla` is `torch.compile`, `xla lazy` a
-script for torch_xla; JAX is written by hand.
+the steps. A ratio above 1 means slower than that engine. `xla` is `torch.compile`, `xla step` a
+whole step as one program (`xla_dynamo.training_step`), `xla lazy` a script for torch_xla; JAX is
+written by hand.
 
 | model | what it is | batch |
 |---|---|---|
@@ -198,7 +200,8 @@ def tables(part: str, found: Any) -> dict[str, str]:
     """Fields of TEXT, and what goes there."""
     match part:
         case "cpu":
-            return {mode: cpu.table(found, mode) for mode in cpu.STEPS}
+            modes = {row["mode"] for row in found}
+            return {mode: cpu.table(found, mode) for mode in cpu.STEPS if mode in modes}
         case "tpu":
             return {part: tpu_table(found)}
         case "start":
