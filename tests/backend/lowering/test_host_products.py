@@ -75,7 +75,10 @@ def _mixed(weights: Tensor, values: Tensor) -> Tensor:
 def test_batches_of_products_of_float32(batch: int, has_mkl: bool, calls: list[str]) -> None:
     inputs = _leaves([batch, 256, 256], [batch, 256, 256], dtype=torch.float32)
     assert_same(_mixed, torch.compile(_mixed, backend="xla"), inputs, 1e-4)
-    assert calls == ["bmm.default"] * (3 * has_mkl if batch == 16 else 0)
+    is_split = batch == 16 and has_mkl
+    assert calls.count("bmm.default") == 3 * is_split
+    beside = {"_softmax.default", "_softmax_backward_data.default"}
+    assert set(calls) - {"bmm.default"} == (beside if is_split else set())
 
 
 @pytest.mark.parametrize("causal", [True, False])
