@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,21 +12,6 @@ from torch.nn import functional as F
 
 import xla_dynamo.compat  # noqa: F401  (the xla device)
 from tests.programs import run
-from xla_dynamo.backend.runtime import pjrt
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The programs that were launched."""
-    found: list[str] = []
-    launch = pjrt.Executable.__call__
-
-    def noted(self: pjrt.Executable, *arrays: Any) -> Any:
-        found.append("program")
-        return launch(self, *arrays)
-
-    monkeypatch.setattr(pjrt.Executable, "__call__", noted)
-    return found
 
 
 class Residual(nn.Module):

@@ -24,7 +24,6 @@ from xla_dynamo.compat.execution import program_cache, sync
 from xla_dynamo.compat.recording import pending
 from xla_dynamo.compat.values.values import value_of
 
-
 LARGE = (
     "convolution",
     "convolution_backward",

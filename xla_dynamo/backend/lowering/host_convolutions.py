@@ -65,6 +65,15 @@ def backward(args: Sequence[Any], out: Any) -> bool:
     return _is_fast(x.dtype) and _work(x if is_transposed else grad, weight) >= least
 
 
+def is_small(args: Sequence[Any], out: Any) -> bool:
+    """Whether it matters little who computes a convolution of float32, or its gradients."""
+    of_gradients = not isinstance(out, torch.Tensor)
+    grad, x, weight = args[:3] if of_gradients else (out, *args[:2])
+    is_transposed, groups = (args[7], args[9]) if of_gradients else (args[6], args[8])
+    is_plain = x.dtype == torch.float32 and groups == 1 and not is_transposed
+    return is_plain and _work(grad, weight) < _LEAST_WORK
+
+
 def _is_depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
     return weight.shape[1] == 1 < groups == x.shape[1]
 
