@@ -53,6 +53,7 @@ def test_a_product_with_ones(
         lambda x: x[:1].sum(0),
         lambda x: x.long().sum(0),
         lambda x: x.sum(0, dtype=torch.float64),
+        lambda x: x.flatten()[0].mean(0),
     ],
 )
 def test_other_sums_stay(function: Callable[[Tensor], Tensor]) -> None:

@@ -54,8 +54,10 @@ def sum_by_products(graph: Graph, context: Context) -> bool:
 
 def _rows(value: torch.Tensor, dims: Any) -> int | None:
     """How many rows are added up, if what is summed is the first dimensions of many columns."""
+    if value.dim() < 2 or value.dtype not in _DTYPES:
+        return None
     summed = sorted(dim % value.dim() for dim in dims or ())
-    if summed != list(range(len(summed))) or value.dtype not in _DTYPES:
+    if summed != list(range(len(summed))):
         return None
     rows = math.prod(value.shape[: len(summed)])
     return rows if rows > 1 and value.numel() > rows * _MOST_COLUMNS else None
