@@ -139,7 +139,7 @@ class _Step:
             self.parameters, self.places = parameters, places
 
     def _compile(self) -> Function:
-        from .capture import recurrent_modules
+        from .capture import recurrent_modules  # which imports Dynamo
 
         recurrent_modules.allow_once(_Step._backend)
         self._replicas = self._changes.replicas(self.parameters)
