@@ -16,21 +16,22 @@ from xla_dynamo.backend.graph import fx
 from xla_dynamo.backend.lowering import host_convolutions, host_kernels
 
 aten = torch.ops.aten
-_PROGRAM, _CALL = 250_000.0, 8_000.0  # whatever the size
+_PROGRAM, _CALL = 400_000.0, 8_000.0  # whatever the size
 _OTHER_ORDER = 0.5  # for each element of an operand or a result that has channels last
 _LOOP = 0.4  # for each element that a program reads and writes, whatever it computes
 _LONGER_BY_TANH = 1.2  # for each that PyTorch's GELU approximates
 
 # Ops that take operands in any order of memory: the nanoseconds that each element takes longer in
-# PyTorch's kernel than in a program's loop.
+# PyTorch's kernel than in a program's loop. Between what a Cascade Lake and an Emerald Rapids take:
+# a program begins in 250 us on one and 500 on the other, layer norm takes 0.1 longer and 1.1 less.
 LONGER: dict[Any, float] = {
-    aten._log_softmax.default: 0.0,
-    aten._log_softmax_backward_data.default: 0.0,
-    aten._native_batch_norm_legit_functional.default: 0.4,
+    aten._log_softmax.default: -0.4,
+    aten._log_softmax_backward_data.default: -0.2,
+    aten._native_batch_norm_legit_functional.default: 0.0,
     aten._native_batch_norm_legit_no_training.default: 0.25,
-    aten._softmax.default: 0.1,
-    aten._softmax_backward_data.default: 0.1,
-    aten._to_copy.default: 0.8,
+    aten._softmax.default: -0.3,
+    aten._softmax_backward_data.default: -0.1,
+    aten._to_copy.default: 0.5,
     aten._unsafe_view.default: 0.0,
     aten.add.Tensor: 0.2,
     aten.arange.default: 1.0,
@@ -49,16 +50,16 @@ LONGER: dict[Any, float] = {
     aten.hardtanh.default: 0.2,
     aten.le.Scalar: 0.9,
     aten.leaky_relu.default: 0.2,
-    aten.max_pool2d_with_indices.default: 3.0,
-    aten.max_pool2d_with_indices_backward.default: -0.2,
+    aten.max_pool2d_with_indices.default: 3.5,
+    aten.max_pool2d_with_indices_backward.default: 0.2,
     aten.mean.default: -0.1,
     aten.mean.dim: 0.1,
     aten.mul.Scalar: 0.2,
     aten.mul.Tensor: 0.2,
     aten.native_group_norm.default: -1.0,
     aten.native_group_norm_backward.default: -1.0,
-    aten.native_layer_norm.default: 0.1,
-    aten.native_layer_norm_backward.default: -0.5,
+    aten.native_layer_norm.default: -0.5,
+    aten.native_layer_norm_backward.default: -0.6,
     aten.neg.default: 0.2,
     aten.nll_loss_backward.default: 0.2,
     aten.nll_loss_forward.default: 0.0,
@@ -75,7 +76,7 @@ LONGER: dict[Any, float] = {
     aten.sum.dim_IntList: 0.1,
     aten.tanh.default: 0.1,
     aten.tanh_backward.default: 0.1,
-    aten.upsample_nearest2d.default: 2.0,
+    aten.upsample_nearest2d.default: 4.0,
     aten.upsample_nearest2d_backward.default: 0.7,
     aten.where.self: 3.6,
     aten.zeros.default: 0.1,

@@ -1,6 +1,6 @@
 """Parts beside PyTorch's kernels that are too small for a program: PyTorch computes them, too.
 
-A program that comes after a kernel costs 0.1 to 0.4 ms before it computes: its code has left the
+A program that comes after a kernel costs 0.1 to 0.6 ms before it computes: its code has left the
 caches, and its threads sleep. Milliseconds of PyTorch's kernels / of the program for batch norm and
 ReLU after a convolution, in evaluation, 16 images (two cores of a Cascade Lake, torch 2.13, jaxlib
 0.10.2):

@@ -9,8 +9,7 @@ cores: an eager step 62 ms before, 80 after). Results have to be copied there, t
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,14 +40,10 @@ def between_programs(graph: Graph, request: Request) -> list[Node]:
         return []
     target = request.context().target
     calls = fx.calls(graph)
-    found: list[Node] = []
-    if host_kernels.has_worthy(calls, target):
-        found += [node for node in calls if host_kernels.is_left_between(node, target)]
-    found += lesser_products.paying(graph, found, lesser_products.candidates(calls, target))
-    before = [node for node in calls if host_kernels.is_left_before(node, target)]
-    found += [node for node in before if _is_for_kernels(node, found)]
-    after = [node for node in calls if host_kernels.is_left_after(node, target)]
-    return found + [node for node in after if _is_of_kernel(node, found)]
+    beside = [node for node in calls if host_kernels.is_left_between(node, target)]
+    found = beside if host_kernels.has_worthy(calls, target) else []
+    products = lesser_products.paying(graph, found, lesser_products.candidates(calls, target))
+    return [*(beside if products else found), *products]
 
 
 def may_be_split(graph: Graph, request: Request) -> bool:
@@ -69,28 +64,6 @@ def _are_apart(graph: Graph, request: Request) -> bool:
         return False
     device, home = device_of(graph, request.options)
     return home is None and not isinstance(device, Partitions)
-
-
-def _is_for_kernels(node: Node, kernels: Collection[Node]) -> bool:
-    """Whether all that uses the first result of a node is `kernels`, a permutation between or not.
-
-    Such a permutation is no program: see small_parts.
-    """
-    values = [user for user in node.users if user.target is operator.getitem and user.args[1] == 0]
-    users = [user for value in values for user in value.users]
-    return bool(users) and all(_reaches(user, kernels) for user in users)
-
-
-def _reaches(user: Node, kernels: Collection[Node]) -> bool:
-    if user.target is aten.permute.default:
-        return all(_reaches(each, kernels) for each in user.users)
-    return user in kernels
-
-
-def _is_of_kernel(node: Node, kernels: Collection[Node]) -> bool:
-    """Whether the first operand of a node is what one of `kernels` gave, permuted or not."""
-    *_, source = fx.bases(node.all_input_nodes[0], (aten.permute.default,))
-    return source in kernels
 
 
 # What computes an op in place of its own kernel.

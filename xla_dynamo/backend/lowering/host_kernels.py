@@ -49,16 +49,6 @@ def is_left_between(node: Node, target: Target) -> bool:
     return is_worth_leaving_for(node, target) or _pays(node, target, PAYS_BESIDE)
 
 
-def is_left_before(node: Node, target: Target) -> bool:
-    """Whether PyTorch's kernel computes this node if its first result is for a kernel alone."""
-    return _pays(node, target, PAYS_BEFORE)
-
-
-def is_left_after(node: Node, target: Target) -> bool:
-    """Whether PyTorch's kernel computes this node if its first operand is a kernel's result."""
-    return _pays(node, target, PAYS_AFTER)
-
-
 def saved_between(node: Node, target: Target) -> float:
     """Nanoseconds that PyTorch's kernel of a product takes less, where a graph is split for it."""
     first = FIRST_FACTORS.get(node.target) if target.kernels == "torch" else None
@@ -189,32 +179,24 @@ PRODUCTS_BETWEEN: dict[Any, Pays] = {
     op: partial(host_products.product_between, at) for op, at in FIRST_FACTORS.items()
 }
 
-# Where a program need not be left for it, as a convolution comes next.
+# For which no program is left by itself, but beside other kernels.
 #
 # Batch norm's gradient: XLA:CPU's program takes 131 us for 32,000 elements, 269 for 131,000, 2,300
 # for 1.6 million (8 images, 64 channels of 56x56); PyTorch's kernel, with the program that is left
 # before it, 82, 147 and 1,160. Group norm, on a Cascade Lake: PyTorch 26 us for 66,000 elements,
 # 199 for 524,000, 2,170 for 4.2 million, XLA:CPU 426, 593 and 5,050; the gradient 38, 308 and
-# 4,120, XLA:CPU 530, 902 and 7,340. log_softmax, on an Emerald Rapids: PyTorch 0.15 ms for
-# 1024 x 256, 0.3 for 512 x 1000, 1.2 for 256 x 8192, XLA:CPU 0.41, 0.64 and 1.7.
+# 4,120, XLA:CPU 530, 902 and 7,340. On an Emerald Rapids, log_softmax: PyTorch 0.15 ms for
+# 1024 x 256, 0.3 for 512 x 1000, 1.2 for 256 x 8192, XLA:CPU 0.41, 0.64 and 1.7; layer norm of
+# 512 x 768 and of 2048 x 768, after a product: 0.4 and 1.6, XLA:CPU 1.4 and 3.4; its gradient of
+# 1024 x 512: 0.6, XLA:CPU 2.2.
 PAYS_BESIDE: dict[Any, Pays] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.native_group_norm.default: partial(_norm, 0),
     aten.native_group_norm_backward.default: partial(_norm, 1),
+    aten.native_layer_norm.default: partial(_norm, 0),
+    aten.native_layer_norm_backward.default: partial(_norm, 1),
     aten._log_softmax.default: partial(_norm, 0),
     aten._log_softmax_backward_data.default: partial(_norm, 0),
     aten._softmax.default: partial(_norm, 0),
     aten._softmax_backward_data.default: partial(_norm, 0),
-}
-
-# The same, where no more programs come of it. Layer norm's gradient, on a Cascade Lake: PyTorch
-# 0.46 ms for 8192 x 48, 0.16 for 2048 x 96, 0.2 for 1024 x 256, XLA:CPU 1.15, 0.61 and 0.59.
-PAYS_BEFORE: dict[Any, Pays] = {
-    aten.native_layer_norm_backward.default: partial(_norm, 1),
-}
-
-# Layer norm, there: PyTorch 0.39 ms for 8192 x 48, 0.12 for 2048 x 96, 0.1 for 1024 x 256, XLA:CPU
-# 0.71, 0.29 and 0.32, of which 0.2 are the program's beginning.
-PAYS_AFTER: dict[Any, Pays] = {
-    aten.native_layer_norm.default: partial(_norm, 0),
 }
