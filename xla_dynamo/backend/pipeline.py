@@ -30,6 +30,7 @@ from .passes.dynamo.keep_interpolate import keep_interpolate
 from .passes.dynamo.nansum_dims import drop_empty_nansum_dims
 from .passes.dynamo.rnn_layers import use_rnn_layers
 from .passes.joint.attention_backward import save_attention_weights
+from .passes.joint.channels_last import lay_images_out
 from .passes.joint.dynamic_slice import keep_dynamic_slice
 from .passes.joint.even_bags import look_up_even_bags
 from .passes.joint.expand_updates import expand_updates
@@ -88,6 +89,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         merge_equal,
         save_mutated_inputs,
         save_compared,
+        lay_images_out,  # on the CPU, between PyTorch's convolutions
     ),
     Stage.ATEN: (
         lift_constants,

