@@ -189,9 +189,10 @@ def _apply(graph: Graph, layout: _Layout) -> None:
     for node, value in layout.values.items():
         node.meta["val"] = value
     made: dict[tuple[Node, torch.memory_format], Node] = {}
+    arguments = fx.placeholders(graph)
     for (operand, order), value in layout.copies.items():
         like = operand if operand.op == "call_function" else next(iter(operand.users))
-        with graph.inserting_after(operand):
+        with graph.inserting_after(arguments[-1] if operand in arguments else operand):
             made[operand, order] = edit.insert(
                 graph,
                 aten.clone.default,

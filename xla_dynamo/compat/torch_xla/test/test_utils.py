@@ -37,7 +37,9 @@ def now(format: str = "%H:%M:%S") -> str:
 
 
 def _print_line(*items: str | None) -> None:
-    print("|", " ".join(item for item in items if item), flush=True)
+    """In one piece: replicas are threads, and print side by side."""
+    line = " ".join(item for item in ("|", *items) if item)
+    print(f"{line}\n", end="", flush=True)
 
 
 def _device(device: Any) -> str:
