@@ -218,6 +218,7 @@ def test_sizes_that_change() -> None:
 def test_large_group_norms_beside_convolutions_are_kernels(
     memory_format: torch.memory_format, dtype: torch.dtype, ops: list[Any]
 ) -> None:
+    torch.manual_seed(1)  # of seed 0, pooling meets two pixels that are equal but for rounding
     groups = 16 if dtype == torch.float64 else 1  # of float64, convolutions of groups are left
     first, norm, second = (
         nn.Conv2d(32, 64, 3, padding=1, groups=groups),
@@ -228,8 +229,7 @@ def test_large_group_norms_beside_convolutions_are_kernels(
     network.to(dtype).to(memory_format=memory_format)
     x = torch.randn(8, 32, 32, 32, dtype=dtype).to(memory_format=memory_format)
     for want, got in _eager_and_compiled(network, x):
-        # Of two pixels that are almost equal, pooling may take the other.
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
         assert got.stride() == want.stride()
     assert ops.count(torch.ops.aten.native_group_norm.default) == 1
     assert ops.count(torch.ops.aten.native_group_norm_backward.default) == 1

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 import xla_dynamo.backend.ops  # noqa: F401  (the table names its ops)
-from xla_dynamo.backend.graph import fx
+from xla_dynamo.backend.graph import fx, memory_layout
 from xla_dynamo.backend.lowering import host_convolutions, host_kernels
 
 aten = torch.ops.aten
@@ -128,13 +127,7 @@ def _nanoseconds(call: Node) -> float:
 
 
 def _has_channels_last(node: Node) -> bool:
-    x = node.meta.get("val")
-    return (
-        isinstance(x, Tensor)
-        and x.dim() == 4
-        and not x.is_contiguous()
-        and x.is_contiguous(memory_format=torch.channels_last)
-    )
+    return memory_layout.has_channels_last(node.meta.get("val"))
 
 
 def _is_long_product(call: Node) -> bool:
@@ -166,4 +159,4 @@ def _elements(call: Node) -> int:
 def _tensors(call: Node) -> list[Tensor]:
     results: Any = call.meta["val"]
     given = [results, *(node.meta["val"] for node in call.all_input_nodes)]
-    return [value for value in pytree.tree_leaves(given) if isinstance(value, Tensor)]
+    return fx.tensors(given)

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
 
 _NO_MODULE = torch.nn.Module()
 
@@ -80,6 +81,11 @@ def bases(node: Node, through: Container[Any] = ()) -> Iterator[Node]:
         if not isinstance(source, Node):
             return
         yield (node := source)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in a value of node.meta["val"], which may be a tuple, or in several."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def is_symbolic(value: Any) -> bool:

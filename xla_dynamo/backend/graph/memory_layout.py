@@ -40,6 +40,13 @@ def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
     return None if order == sorted(order) else tuple(order)
 
 
+def has_channels_last(value: object) -> bool:
+    """Whether a value is a tensor of images whose channels are innermost, and not row-major too."""
+    if not isinstance(value, torch.Tensor) or value.dim() != 4 or value.is_contiguous():
+        return False
+    return value.is_contiguous(memory_format=torch.channels_last)
+
+
 def repeats_elements(size: Sequence[int], stride: Sequence[int]) -> bool:
     """Whether a dimension has stride 0: several elements are at one position in memory."""
     return any(n > 1 and step == 0 for n, step in zip(size, stride, strict=True))

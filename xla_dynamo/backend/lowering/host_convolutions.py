@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -67,11 +67,26 @@ def backward(args: Sequence[Any], out: Any) -> bool:
 
 def is_small(args: Sequence[Any], out: Any) -> bool:
     """Whether it matters little who computes a convolution of float32, or its gradients."""
-    of_gradients = not isinstance(out, torch.Tensor)
-    grad, x, weight = args[:3] if of_gradients else (out, *args[:2])
-    is_transposed, groups = (args[7], args[9]) if of_gradients else (args[6], args[8])
-    is_plain = x.dtype == torch.float32 and groups == 1 and not is_transposed
-    return is_plain and _work(grad, weight) < _LEAST_WORK
+    found = described(args, out)
+    is_plain = found.image.dtype == torch.float32 and found.groups == 1 and not found.is_transposed
+    return is_plain and _work(found.result, found.weight) < _LEAST_WORK
+
+
+class Convolution(NamedTuple):
+    """What a convolution takes and gives; of its gradients, `result` is that of the result."""
+
+    image: torch.Tensor
+    weight: torch.Tensor
+    result: torch.Tensor
+    is_transposed: bool
+    groups: int
+
+
+def described(args: Sequence[Any], out: Any) -> Convolution:
+    """Of a call of `aten::convolution`, or of `aten::convolution_backward`."""
+    if isinstance(out, torch.Tensor):
+        return Convolution(args[0], args[1], out, args[6], args[8])
+    return Convolution(args[1], args[2], args[0], args[7], args[9])
 
 
 def _is_depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:

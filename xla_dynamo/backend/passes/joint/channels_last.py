@@ -28,10 +28,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
-from torch.utils import _pytree as pytree
 
 from xla_dynamo.backend.graph import edit, fx
-from xla_dynamo.backend.lowering import host_kernels
+from xla_dynamo.backend.graph.memory_layout import has_channels_last
+from xla_dynamo.backend.lowering import host_convolutions, host_kernels
 from xla_dynamo.backend.passes.contract import Context
 from xla_dynamo.backend.passes.static.eager_layout import inferred
 
@@ -68,34 +68,26 @@ def _gains(node: Node, context: Context) -> bool:
     """Whether a node is a convolution of images in PyTorch's kernel, or the gradient of one."""
     if node.target not in _IMAGE_AT:
         return False
-    args: Any = node.args
-    image, groups = args[_IMAGE_AT[node.target]].meta["val"], args[-1 if _is_forward(node) else -2]
-    if image.dim() != 4 or image.dtype != torch.float32 or groups != 1:
+    found = host_convolutions.described(*host_kernels.values(node))
+    if found.image.dim() != 4 or found.image.dtype != torch.float32 or found.groups != 1:
         return False
     return host_kernels.is_worth_leaving_for(node, context.target)
-
-
-def _is_forward(node: Node) -> bool:
-    return node.target is aten.convolution.default
 
 
 def _is_plain(graph: Graph) -> bool:
     """Whether all is on this process's CPU, and no image has channels last already."""
     for node in graph.nodes:
-        for x in _tensors(node.meta.get("val")):
-            if x.device.type != "cpu" or not fx.is_strided(x) or _has_channels_last(x):
+        for x in fx.tensors(node.meta.get("val")):
+            if x.device.type != "cpu" or not fx.is_strided(x) or has_channels_last(x):
                 return False
     return True
 
 
 def _saved(node: Node) -> float:
     """Nanoseconds that a convolution, or its gradients, take less with channels last."""
-    of_gradients = not _is_forward(node)
-    args: Any = node.args
-    images = args[:2] if of_gradients else (node, args[0])
-    weights = args[2 if of_gradients else 1].meta["val"].numel()
-    elements = sum(image.meta["val"].numel() for image in images)
-    if of_gradients:
+    found = host_convolutions.described(*host_kernels.values(node))
+    elements, weights = found.image.numel() + found.result.numel(), found.weight.numel()
+    if node.target is aten.convolution_backward.default:
         return elements * _SAVED_OF_GRADIENTS - weights * _PER_WEIGHT_OF_GRADIENTS
     each = _SAVED if elements < _BEYOND else _SAVED_BEYOND
     return elements * each - weights * _PER_WEIGHT
@@ -151,7 +143,7 @@ def _infer(node: Node, convolutions: frozenset[Node], layout: _Layout) -> bool:
         return False
     if node in convolutions:
         image: Any = node.args[_IMAGE_AT[node.target]]
-        if not _has_channels_last(layout.value(image)):
+        if not has_channels_last(layout.value(image)):
             layout.copy(node, image, _LAST)
     operands = node.all_input_nodes
     if not any(each in layout.values or (node, each) in layout.used for each in operands):
@@ -175,7 +167,7 @@ def _infer(node: Node, convolutions: frozenset[Node], layout: _Layout) -> bool:
 def _is_random_image(node: Node) -> bool:
     """Whether it is what only a program makes: that would transpose the images that it takes."""
     is_op = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
-    return not is_op and any(x.dim() == 4 for x in _tensors(node.meta.get("val")))
+    return not is_op and any(x.dim() == 4 for x in fx.tensors(node.meta.get("val")))
 
 
 def _is_gradient_of_weight(node: Node) -> bool:
@@ -205,15 +197,5 @@ def _apply(graph: Graph, layout: _Layout) -> None:
         user.replace_input_with(operand, made[operand, order])
 
 
-def _has_channels_last(x: Any) -> bool:
-    if not isinstance(x, Tensor) or x.dim() != 4 or x.is_contiguous():
-        return False
-    return x.is_contiguous(memory_format=_LAST)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
-
-
 def _strides(value: Any) -> Iterator[tuple[int, ...]]:
-    return (x.stride() for x in _tensors(value))
+    return (x.stride() for x in fx.tensors(value))

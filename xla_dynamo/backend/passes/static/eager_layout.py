@@ -63,12 +63,11 @@ def _distinct(value: Any) -> Any:
     return pytree.tree_map_only(Tensor, torch_private.another_fake, value)
 
 
-def value(node: Node) -> Any:
-    """What was traced as the value of `node`."""
+def _traced(node: Node) -> Any:
     return node.meta["val"]
 
 
-def inferred(node: Node, value_of: Callable[[Node], Any] = value) -> Any:
+def inferred(node: Node, value_of: Callable[[Node], Any] = _traced) -> Any:
     """The value of `node`, inferred anew from those of its operands; None where that fails."""
     op: Any = node.target
     old: Any = node.meta.get("val")
