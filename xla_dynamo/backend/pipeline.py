@@ -38,6 +38,7 @@ from .passes.joint.functionalize_rng import functionalize_rng
 from .passes.joint.log_softmax_backward import recompute_log_softmax
 from .passes.joint.masks_of_results import look_at_results
 from .passes.joint.merge_equal import merge_equal
+from .passes.joint.numbers_minus import subtract_from_numbers
 from .passes.joint.permutations import compose_permutations
 from .passes.joint.save_for_backward import save_compared, save_mutated_inputs
 from .passes.joint.symbolic_indices import keep_symbolic_indices
@@ -89,6 +90,7 @@ PIPELINE: Mapping[Stage, tuple[Pass, ...]] = {
         merge_equal,
         save_mutated_inputs,
         save_compared,
+        subtract_from_numbers,
         lay_images_out,  # on the CPU, between PyTorch's convolutions
     ),
     Stage.ATEN: (

@@ -20,7 +20,7 @@ PRODUCTS = ("addmm.default", "mm.default")
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The products of which kernels are made, where MKL is the fastest."""
-    monkeypatch.setattr(host_products, "has_mkl", lambda: True)
+    monkeypatch.setattr(host_products, "mkl", lambda: host_products.WIDE)
     found: list[str] = []
     original = torch_kernels.kernel
 
@@ -65,6 +65,18 @@ def test_a_transformer_s_products(kernels: list[str], activation: Any) -> None:
     assert kernels.count("addmm.default") == 6
     assert kernels.count("mm.default") == 12  # their gradients
     assert len(xla_dynamo.compiles()) == 2
+
+
+def test_without_avx512_large_products_stay_xla_s(
+    kernels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_products, "mkl", lambda: host_products.NARROW)
+    network = nn.Sequential(*(Block(256) for _ in range(2)), nn.Linear(256, 4096))
+    x = torch.randn(4, 128, 256)
+    with torch.no_grad():
+        got = torch.compile(network, backend="xla")(x)
+        torch.testing.assert_close(got, network(x), rtol=1e-4, atol=1e-5)
+    assert kernels.count("addmm.default") == 6  # all but the last one
 
 
 def test_inference_in_turns_of_changed_weights(kernels: list[str]) -> None:
@@ -119,7 +131,7 @@ def test_products_that_save_less_than_programs_cost(kernels: list[str], width: i
 def test_other_cpus_keep_their_programs(
     kernels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_products, "has_mkl", lambda: False)
+    monkeypatch.setattr(host_products, "mkl", lambda: None)
     network = Block(256)
     x = torch.randn(4, 128, 256)
     torch.testing.assert_close(torch.compile(network, backend="xla")(x), network(x))

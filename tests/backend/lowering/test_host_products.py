@@ -49,7 +49,8 @@ def test_other_products_are_xlas(dtype: torch.dtype, size: int, calls: list[str]
 @pytest.fixture(params=[True, False])
 def has_mkl(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether products of float32 are MKL's: on a CPU of Intel's."""
-    monkeypatch.setattr(host_products, "has_mkl", lambda: request.param)
+    wide = host_products.WIDE if request.param else None
+    monkeypatch.setattr(host_products, "mkl", lambda: wide)
     return request.param
 
 
@@ -92,6 +93,22 @@ def test_attention_beside_mkl(causal: bool, has_mkl: bool, calls: list[str]) -> 
     assert calls == [f"{ATTENTION}.default", f"{ATTENTION}_backward.default"] * has_mkl
 
 
+@pytest.mark.parametrize(
+    ("length", "causal", "is_left"), [(128, True, True), (128, False, False), (256, False, True)]
+)
+def test_attention_without_avx512(
+    length: int, causal: bool, is_left: bool, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_products, "mkl", lambda: host_products.NARROW)
+    (qkv,) = _leaves([4, length, 3 * 8 * 64], dtype=torch.float32)
+
+    def attention(qkv: Tensor) -> Tensor:
+        return _heads(qkv, causal)
+
+    assert_same(attention, torch.compile(attention, backend="xla"), [qkv], 1e-4)
+    assert calls == [f"{ATTENTION}.default", f"{ATTENTION}_backward.default"] * is_left
+
+
 def test_products_lazily(calls: list[str]) -> None:
     inputs = _leaves([512, 1024], [1024, 1024], [1024], dtype=torch.bfloat16)
     xla_dynamo.compat.install()
@@ -128,7 +145,7 @@ def test_attention(
     calls: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(host_products, "has_mkl", lambda: False)
+    monkeypatch.setattr(host_products, "mkl", lambda: None)
     (qkv,) = _leaves([2, length, 3 * 8 * 64], dtype=dtype)
 
     def attention(qkv: Tensor) -> Tensor:

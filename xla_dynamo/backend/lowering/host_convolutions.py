@@ -28,6 +28,8 @@ Depthwise ones of 3x3 on two cores of a Cascade Lake, milliseconds:
 | 160 channels of 12x12 | 1.0, 1.6 | 2.1, 6.0 |
 | 1 image, 96 channels of 24x24 | 0.4, 0.5 | 1.1, 2.4 |
 
+On two cores of a Zen 3 those of 96 channels take 0.45, XLA's 0.59; the gradients 2.8, 7.4.
+
 Beside others of oneDNN's, in a MobileNet with SiLU and 16 images, inference takes 97, so 64: XLA
 computes what comes before such a convolution in the loop that pads it, element by element.
 """
@@ -96,7 +98,7 @@ def _is_depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
 def _has_depthwise(x: torch.Tensor, is_transposed: bool) -> bool:
     """Whether oneDNN has a fast depthwise kernel of few taps, on a CPU where it was measured."""
     is_plain = x.dtype == torch.float32 and x.dim() == 4 and not is_transposed
-    return is_plain and host_products.has_mkl()
+    return is_plain and host_products.mkl() is not None
 
 
 def _is_fast(dtype: torch.dtype) -> bool:
