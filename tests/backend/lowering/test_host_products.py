@@ -94,7 +94,7 @@ def test_attention_beside_mkl(causal: bool, has_mkl: bool, calls: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("length", "causal", "is_left"), [(128, True, True), (128, False, False), (256, False, True)]
+    ("length", "causal", "is_left"), [(160, True, True), (160, False, False), (320, False, True)]
 )
 def test_attention_without_avx512(
     length: int, causal: bool, is_left: bool, calls: list[str], monkeypatch: pytest.MonkeyPatch
