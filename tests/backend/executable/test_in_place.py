@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 import xla_dynamo
 from xla_dynamo.backend.executable import in_place
 from xla_dynamo.backend.jax_adapter import LEAST_MEMORY
+from xla_dynamo.backend.ops import stores as writes
 
 N = 128  # of float32, N x N is as large as results have to be
 pytestmark = pytest.mark.filterwarnings("ignore:Profiler record function")
@@ -204,6 +207,29 @@ def test_what_was_saved_before_is_known_to_have_changed():
         torch.compile(double, backend="xla")(xs)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_writes_start_no_threads():
+    """A thread of XLA's would have a team of OpenMP's, beside that of PyTorch's kernels."""
+    source, given, other = torch.randn(3, 2**20)
+    started = []
+
+    def write() -> None:
+        before = set(os.listdir("/proc/self/task"))
+        writes.write([source, source[: 2**19]], [given.data_ptr(), other.data_ptr()])
+        writes.write([given[1:]], [given.data_ptr()])  # what is written over
+        started.extend(set(os.listdir("/proc/self/task")) - before)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        (thread := threading.Thread(target=write)).start()
+        thread.join()
+    finally:
+        torch.set_num_threads(threads)
+    assert started == []
+    torch.testing.assert_close(given[:-1], source[1:], rtol=0, atol=0)
+    torch.testing.assert_close(other[: 2**19], source[: 2**19], rtol=0, atol=0)
 
 
 def test_programs_without_kernels_and_small_results(stores):
