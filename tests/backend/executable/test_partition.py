@@ -143,3 +143,23 @@ def test_the_steps_compute_what_the_graph_does(refused: str, late: bool) -> None
         run(graph, parts, X, X.flip(0)), function(X, X.flip(0)), strict=True
     ):
         assert torch.equal(actual, expected)
+
+
+def _stepped(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    first = x.cos() * 2
+    second = first.cos()
+    total = second.sum() * 3
+    updated = torch.ops.aten.copy(x, first * 4), torch.ops.aten.copy(x[0, 0], total)
+    return second.exp().cos(), *updated
+
+
+def test_updates_of_arguments_are_the_last_segment() -> None:
+    *_, doubled, _, summed, _, last = steps(_stepped, "cos.default", late=True)
+    assert doubled == ["mul.Tensor"]
+    assert summed == ["sum.default", "exp.default"]  # a sum keeps less than what it is of
+    assert isinstance(last, list)
+    assert last.count("copy.default") == last.count("mul.Tensor") == 2
+    graph = traced(_stepped, X).graph
+    cosines = [node for node in fx.calls(graph) if ops_of(node) == "cos.default"]
+    for got, want in zip(run(graph, split(graph, cosines, late=True), X), _stepped(X), strict=True):
+        torch.testing.assert_close(got, want)

@@ -6,10 +6,8 @@ Parameters get their new values there: as long as a kernel may fail, nothing is 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection
 
-from torch import Tensor
 from torch.fx import Graph, Node
 
 from xla_dynamo.backend.graph import fx
@@ -35,17 +33,11 @@ def _last(graph: Graph, kernels: set[Node]) -> set[Node]:
     for node in reversed(fx.calls(graph)):
         if not needed.isdisjoint(node.users) or node in needed:
             needed.add(node)
-        elif level[node] > end or (
-            _keeps_no_more(node) and all(u in chosen or u.op == "output" for u in node.users)
-        ):
+        elif level[node] > end or (_is_unused(node, chosen) and partition.keeps_no_more(node)):
             chosen.add(node)
     return chosen
 
 
-def _keeps_no_more(node: Node) -> bool:
-    """Whether nothing that a node is computed of is larger than its result."""
-    value = node.meta["val"]
-    if not isinstance(value, Tensor) or node.target is operator.getitem:
-        return False
-    computed = [n.meta["val"] for n in node.all_input_nodes if n.op == "call_function"]
-    return all(isinstance(v, Tensor) and v.numel() <= value.numel() for v in computed)
+def _is_unused(node: Node, chosen: set[Node]) -> bool:
+    """Whether nothing but the last part uses it."""
+    return all(user in chosen or user.op == "output" for user in node.users)

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
@@ -106,12 +107,37 @@ def levels(graph: Graph, refused: Collection[Node]) -> dict[Node, int]:
     return level
 
 
+def keeps_no_more(node: Node) -> bool:
+    """Whether nothing that a node is computed of is larger than its result."""
+    value = node.meta["val"]
+    if not isinstance(value, Tensor) or node.target is operator.getitem:
+        return False
+    computed = [n.meta["val"] for n in node.all_input_nodes if n.op == "call_function"]
+    return all(isinstance(v, Tensor) and v.numel() <= value.numel() for v in computed)
+
+
+def _is_update(node: Node) -> bool:
+    """Whether it is what is written to an argument when all else is done."""
+    is_copy = node.target is torch.ops.aten.copy.default
+    return is_copy and all(user.op == "output" for user in node.users)
+
+
 def _delay(graph: Graph, refused: Collection[Node], level: dict[Node, int]) -> None:
-    """Move what only later segments use to the first of those; tuples stay with their items."""
+    """Move what only later segments use to the first of those; tuples stay with their items.
+
+    Updates of arguments are one segment, the last one: the others may be small without them.
+    """
+    end = max((level[node] for node in refused), default=-1) + 1
+    updating: set[Node] = set()
     for node in reversed(graph.nodes):
         if node not in level or node in refused or not isinstance(node.meta.get("val"), Tensor):
             continue
-        users = [level.get(user) for user in node.users]
+        waits = bool(node.users) and updating.issuperset(node.users)
+        if (waits or _is_update(node)) and keeps_no_more(node):
+            updating.add(node)
+            level[node] = end
+            continue
+        users = [None if user in updating else level.get(user) for user in node.users]
         if node.target is not operator.getitem and users and None not in users:
             level[node] = max(level[node], min(at for at in users if at is not None))
     of_level: dict[int, list[Node]] = {}
