@@ -12,7 +12,8 @@ from .registration import op
 
 
 def write(values: Sequence[Tensor], addresses: Sequence[int]) -> None:
-    """Copy each value, which is row-major, to its address; values may be what is written over."""
+    """Copy each value, row-major, to its address; values may be what is written over."""
+    values = [x.contiguous() for x in values]  # XLA's are
     ranges = [(at, at + x.nbytes) for at, x in zip(addresses, values, strict=True)]
     values = [_copied(x) if _meets(x, ranges) else x for x in values]
     for value, address in zip(values, addresses, strict=True):

@@ -50,15 +50,28 @@ def _of_16_bits(x: Tensor) -> Tensor:
     return torch.zeros(4, device=x.device, dtype=torch.bfloat16).fill_(1) - x.bfloat16()
 
 
+def _of_a_bool(x: Tensor) -> Tensor:
+    return torch.zeros(4, device=x.device).fill_(True) - x
+
+
 def _scaled(x: Tensor) -> Tensor:
     return torch.sub(torch.zeros(4, device=x.device).fill_(2), x, alpha=3)
 
 
 @pytest.mark.parametrize(
-    "function", [_of_another_size, _of_another_dtype, _of_no_number, _of_16_bits, _scaled]
+    "function",
+    [_of_another_size, _of_another_dtype, _of_no_number, _of_16_bits, _of_a_bool, _scaled],
 )
 def test_what_another_difference_would_change(function: Callable[[Tensor], Tensor]) -> None:
     xla_dynamo.compat.install()
     x = torch.randn(4)
     torch.testing.assert_close(function(x.to("xla")).cpu(), function(x), rtol=0, atol=0)
     assert xla_dynamo.passes()["subtract_from_numbers"].changed == 0
+
+
+def test_sizes_that_are_symbols_stay_apart() -> None:
+    compiled = torch.compile(lambda x, y: torch.fill(x, 2.0) - y, backend="xla", dynamic=True)
+    for size in (3, 4):
+        x, y = torch.randn(size), torch.randn(size)
+        torch.testing.assert_close(compiled(x, y), 2 - y)
+    assert len(xla_dynamo.compiles()) == 2

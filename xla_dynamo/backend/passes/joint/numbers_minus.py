@@ -2,7 +2,7 @@
 
 PyTorch's C++ writes `1 - x` as a new tensor, filled with 1, less `x`; recorded op by op it is in
 SiLU's gradient. PyTorch's kernels would make that tensor, which has not the order of memory of `x`:
-with channels last each element would be read across the cache (2 million elements: 3 ms, so 0.3).
+with channels last each element would be read across the cache (2 million elements: 2.8 ms, so 0.7).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from xla_dynamo.backend.graph import edit
+from xla_dynamo.backend.graph import edit, fx
 from xla_dynamo.backend.passes.contract import Context
 
 aten = torch.ops.aten
@@ -21,6 +21,8 @@ _DTYPES = (torch.float32, torch.float64)  # the kernels of others round elsewher
 
 def subtract_from_numbers(graph: Graph, context: Context) -> bool:
     """Rewrite, in place, each difference of a filled tensor and another of its size and dtype."""
+    if fx.shape_env(graph) is not None:  # sizes are compared
+        return False
     changed = False
     for node in graph.find_nodes(op="call_function", target=aten.sub.Tensor):
         arguments: Any = node.args
@@ -42,6 +44,6 @@ def _is_filled(node: Any) -> bool:
 
 def _is_exact(number: Any, dtype: torch.dtype, other: torch.dtype) -> bool:
     """Whether a tensor of this dtype has just this number, and the difference has its dtype."""
-    if dtype != other or dtype not in _DTYPES or not isinstance(number, int | float):
+    if dtype != other or dtype not in _DTYPES or type(number) not in (int, float):
         return False
     return torch.tensor(number, dtype=dtype).item() == number
