@@ -20,7 +20,7 @@ PRODUCTS = ("addmm.default", "mm.default")
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The products of which kernels are made, where MKL is the fastest."""
-    monkeypatch.setattr(host_products, "mkl", lambda: host_products.WIDE)
+    monkeypatch.setattr(host_products, "mkl", lambda: host_products.AVX512)
     found: list[str] = []
     original = torch_kernels.kernel
 
@@ -70,7 +70,7 @@ def test_a_transformer_s_products(kernels: list[str], activation: Any) -> None:
 def test_without_avx512_large_products_stay_xla_s(
     kernels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_products, "mkl", lambda: host_products.NARROW)
+    monkeypatch.setattr(host_products, "mkl", lambda: host_products.AVX2)
     network = nn.Sequential(*(Block(256) for _ in range(2)), nn.Linear(256, 4096))
     x = torch.randn(4, 128, 256)
     with torch.no_grad():

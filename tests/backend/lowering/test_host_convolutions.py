@@ -21,8 +21,8 @@ def test_depthwise_convolutions(
     calls: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wide = host_products.WIDE if has_mkl else None
-    monkeypatch.setattr(host_products, "mkl", lambda: wide)
+    products = host_products.AVX512 if has_mkl else None
+    monkeypatch.setattr(host_products, "mkl", lambda: products)
     torch.manual_seed(0)
     layer = nn.Conv2d(64, 64, 3, padding=1, groups=64)
     leaves = [torch.randn(images, 64, 24, 24).requires_grad_(), *layer.parameters()]

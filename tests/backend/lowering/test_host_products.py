@@ -49,8 +49,8 @@ def test_other_products_are_xlas(dtype: torch.dtype, size: int, calls: list[str]
 @pytest.fixture(params=[True, False])
 def has_mkl(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether products of float32 are MKL's: on a CPU of Intel's."""
-    wide = host_products.WIDE if request.param else None
-    monkeypatch.setattr(host_products, "mkl", lambda: wide)
+    products = host_products.AVX512 if request.param else None
+    monkeypatch.setattr(host_products, "mkl", lambda: products)
     return request.param
 
 
@@ -99,7 +99,7 @@ def test_attention_beside_mkl(causal: bool, has_mkl: bool, calls: list[str]) -> 
 def test_attention_without_avx512(
     length: int, causal: bool, is_left: bool, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_products, "mkl", lambda: host_products.NARROW)
+    monkeypatch.setattr(host_products, "mkl", lambda: host_products.AVX2)
     (qkv,) = _leaves([4, length, 3 * 8 * 64], dtype=torch.float32)
 
     def attention(qkv: Tensor) -> Tensor:

@@ -120,8 +120,8 @@ class Mkl:
     causal_keys: int
 
 
-WIDE = Mkl(least=1e9, most=math.inf, keys=128, causal_keys=128)
-NARROW = Mkl(least=math.inf, most=2.8e8, keys=256, causal_keys=128)
+AVX512 = Mkl(least=1e9, most=math.inf, keys=128, causal_keys=128)
+AVX2 = Mkl(least=math.inf, most=2.8e8, keys=256, causal_keys=128)
 
 
 def product(first: int, args: Sequence[Any], out: Any) -> bool:
@@ -209,11 +209,15 @@ def mkl() -> Mkl | None:
 
     Of AMD's CPUs those with AVX-512 (Zen 4) take the same for both.
     """
+    capability = torch.backends.cpu.get_cpu_capability()
     if not torch.backends.mkl.is_available():
         return None
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return NARROW if torch.backends.cpu.get_cpu_capability() == "AVX2" else None
+    if capability == "AVX2":
+        return AVX2
+    return AVX512 if capability == "AVX512" and _is_intels() else None
+
+
+def _is_intels() -> bool:
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
-        if any(line.startswith("vendor_id") and "GenuineIntel" in line for line in lines):
-            return WIDE
-    return None
+        return any(line.startswith("vendor_id") and "GenuineIntel" in line for line in lines)
+    return False

@@ -41,7 +41,7 @@ def _store(call: bytes, arguments: list[torch.Tensor], results: list[torch.Tenso
     mark, *copies = results
     with kernels_only():
         for copy, other in zip(copies, given[count:], strict=True):
-            stores.copy(other, copy)
+            stores.copy(other, copy.data_ptr())
         stores.write(given[:count], addresses.tolist()[first : first + count])
         mark.zero_()
 
