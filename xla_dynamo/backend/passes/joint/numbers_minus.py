@@ -46,4 +46,4 @@ def _is_exact(number: Any, dtype: torch.dtype, other: torch.dtype) -> bool:
     """Whether a tensor of this dtype has just this number, and the difference has its dtype."""
     if dtype != other or dtype not in _DTYPES or type(number) not in (int, float):
         return False
-    return torch.tensor(number, dtype=dtype).item() == number
+    return torch.tensor(number, dtype=dtype, device="cpu").item() == number
