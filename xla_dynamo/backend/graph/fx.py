@@ -9,7 +9,9 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+aten = torch.ops.aten
 _NO_MODULE = torch.nn.Module()
+_PERMUTATIONS = (aten.permute.default, aten.transpose.int, aten.t.default)
 
 
 def placeholders(graph: Graph) -> list[Node]:
@@ -65,9 +67,23 @@ def gives_views(target: Any) -> bool:
 
 def transpose_of(node: Any) -> Node | None:
     """The matrix that `node` is the transpose of; None for another node."""
-    ops = torch.ops.aten
-    is_swap = node.target is ops.permute.default and list(node.args[1]) == [1, 0]
-    return node.args[0] if is_swap or node.target is ops.t.default else None
+    is_swap = node.target is aten.permute.default and list(node.args[1]) == [1, 0]
+    return node.args[0] if is_swap or node.target is aten.t.default else None
+
+
+def permutation(node: Any) -> list[int] | None:
+    """The dimensions of its operand that a permutation has for its own; None for another node."""
+    if node.target not in _PERMUTATIONS:
+        return None
+    dims = list(range(node.meta["val"].dim()))
+    if node.target is aten.permute.default:
+        return [dim % len(dims) for dim in node.args[1]]
+    if node.target is aten.t.default:
+        return dims[::-1]
+    if dims:
+        first, second = node.args[1:]
+        dims[first], dims[second] = dims[second], dims[first]
+    return dims
 
 
 def bases(node: Node, through: Container[Any] = ()) -> Iterator[Node]:

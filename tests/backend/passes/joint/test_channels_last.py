@@ -13,12 +13,14 @@ from torch.optim import SGD
 import xla_dynamo
 from tests.backend.graphs import ops, traced
 from tests.like_eager.compiled import assert_like_eager
+from xla_dynamo.backend.graph.fx import placeholders
 from xla_dynamo.backend.lowering.registry import Target
 from xla_dynamo.backend.passes.contract import Context, WayIn
 from xla_dynamo.backend.passes.joint.channels_last import lay_images_out
 
 aten = torch.ops.aten
 CONTEXT = Context("test", WayIn.COMPILE, Target("cpu", kernels="torch"))
+PICTURES, PATCHES = torch.randn(8, 3, 128, 128), torch.randn(48, 3, 4, 4)
 
 
 def changed() -> int:
@@ -130,6 +132,56 @@ def test_a_view_that_strides_do_not_allow_is_of_a_copy() -> None:
     torch.testing.assert_close(module(x, *weights)[0], rows(x, *weights))
 
 
+class Patches(nn.Module):
+    """A convolution's result as rows of channels, of images or flat."""
+
+    def __init__(self, flat: bool) -> None:
+        super().__init__()
+        self.flat = flat
+        self.patches = nn.Conv2d(3, 48, 4, 4)
+        self.norm = nn.LayerNorm(48)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.patches(x)
+        y = y.flatten(2).transpose(1, 2) if self.flat else y.permute(0, 2, 3, 1)
+        y = self.norm(y)
+        return y.square().mean(), y
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_patches_are_rows(flat: bool) -> None:
+    before = changed()
+    model, x = Patches(flat), torch.randn(8, 3, 128, 128, requires_grad=True)
+    assert_like_eager(lambda x: model(x)[0], x)
+    assert_like_eager(model, x)
+    assert changed() == before + 2
+
+
+def patches(x: Tensor, weight: Tensor) -> Tensor:
+    return F.conv2d(x, weight, stride=4)
+
+
+def rows_of_patches(x: Tensor, weight: Tensor) -> Tensor:
+    return patches(x, weight).permute(0, 2, 3, 1).cos()
+
+
+def test_the_weight_of_patches_is_turned() -> None:
+    """With images in channels last elsewhere, and random ones, too."""
+
+    def function(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
+        rows = rows_of_patches(x, weight).relu()
+        images = other.permute(0, 3, 1, 2).exp()
+        return (rows + torch.rand(8, 32, 32, 48) + images.permute(0, 2, 3, 1)).sum()
+
+    inputs = torch.randn(8, 3, 128, 128), torch.randn(48, 3, 4, 4), torch.randn(8, 32, 32, 48)
+    module = traced(function, *inputs)
+    assert lay_images_out(module.graph, CONTEXT)
+    (copy,) = module.graph.find_nodes(op="call_function", target=aten.clone.default)
+    assert copy.args[0] is placeholders(module.graph)[1]
+    (rows,) = module.graph.find_nodes(op="call_function", target=aten.relu.default)
+    assert rows.meta["val"].is_contiguous()
+
+
 def strided(x: Tensor, *weights: Tensor) -> Tensor:
     return torch.as_strided(chain(x, list(weights)), (2, 2), (1, 7))
 
@@ -147,6 +199,9 @@ def transposed(x: Tensor, *weights: Tensor) -> Tensor:
         (chain, images().double(), [w.double() for w in filters(4)], "measured in float32 alone"),
         (strided, images(), filters(4), "strides are read"),
         (transposed, images(), filters(4), "a result of other strides is not made"),
+        (patches, PICTURES, [PATCHES], "it is read as an image"),
+        (rows_of_patches, PICTURES, [PATCHES], "a result of other strides is not made"),
+        (rows_of_patches, PICTURES[:1, :, :32], [PATCHES], "the copy costs more"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

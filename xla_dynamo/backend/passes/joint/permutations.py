@@ -24,11 +24,11 @@ def compose_permutations(graph: Graph, context: Context) -> bool:
     results: set[Any] = set(fx.results(graph))
     changed = False
     for node in list(graph.nodes):
-        order = _order(node)
+        order = fx.permutation(node)
         if order is None:
             continue
         source: Any = node.args[0]
-        before = _order(source)
+        before = fx.permutation(source)
         if before is not None:
             source, order = source.args[0], [before[dim] for dim in order]
         elif node.target is not aten.transpose.int:
@@ -48,21 +48,3 @@ def compose_permutations(graph: Graph, context: Context) -> bool:
 def _is_free(node: Node, results: set[Any]) -> bool:
     """Whether `node` can be a result: it is no argument, and no result yet."""
     return node.op == "call_function" and node not in results
-
-
-def _order(node: Any) -> list[int] | None:
-    """The dimensions of its operand that a permutation has for its own; None for another node."""
-    if node.target not in _PERMUTATIONS:
-        return None
-    dims = list(range(node.meta["val"].dim()))
-    if node.target is aten.permute.default:
-        return [dim % len(dims) for dim in node.args[1]]
-    if node.target is aten.t.default:
-        return dims[::-1]
-    if dims:
-        first, second = node.args[1:]
-        dims[first], dims[second] = dims[second], dims[first]
-    return dims
-
-
-_PERMUTATIONS = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
