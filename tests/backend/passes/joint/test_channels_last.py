@@ -165,6 +165,10 @@ def rows_of_patches(x: Tensor, weight: Tensor) -> Tensor:
     return patches(x, weight).permute(0, 2, 3, 1).cos()
 
 
+def rows_sum(x: Tensor, weight: Tensor) -> Tensor:
+    return rows_of_patches(x, weight).sum()
+
+
 def test_the_weight_of_patches_is_turned() -> None:
     """With images in channels last elsewhere, and random ones, too."""
 
@@ -202,6 +206,7 @@ def transposed(x: Tensor, *weights: Tensor) -> Tensor:
         (patches, PICTURES, [PATCHES], "it is read as an image"),
         (rows_of_patches, PICTURES, [PATCHES], "a result of other strides is not made"),
         (rows_of_patches, PICTURES[:1, :, :32], [PATCHES], "the copy costs more"),
+        (rows_sum, PICTURES.to("meta"), [PATCHES.to("meta")], "it is of another device"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -18,9 +18,9 @@ Pooling, upsampling and norms keep the order, and have vector code for it in PyT
 all its images in one order, the better one; what it takes and returns keeps eager's.
 
 A graph that has rows of channels, such as a vision transformer or a ConvNeXt, makes them of a
-convolution's result, whose row-major images would be read across: there that one convolution gives
-channels last, as it does if its weight has them (8 images, 48 channels of 32x32: 900 us with the
-row-major weight and the layer norm after it 800 more, so 600).
+convolution's result, whose row-major images would be read across. There that one convolution gives
+channels last, as it does if its weight has them: a layer norm of 8 images, 48 channels of 32x32,
+takes 1.2 ms, so 0.4 (Zen 3).
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ _LEAST = 5e4
 
 
 def lay_images_out(graph: Graph, context: Context) -> bool:
-    """Copy the inputs of convolutions, if together they save more than the copies cost."""
+    """Turn the images of convolutions, or the weights of some, if that saves more than it costs."""
     if context.target.kernels != "torch" or context.partitioned or fx.shape_env(graph) is not None:
         return False
     convolutions = [node for node in fx.calls(graph) if _gains(node, context)]
-    if not convolutions:
+    if not convolutions or not _is_on_cpu(graph):
         return False
-    if _is_plain(graph) and _lay_out(graph, {node: _image(node) for node in convolutions}, _saved):
+    images = {node: _image(node) for node in convolutions}
+    if _is_row_major(graph) and _lay_out(graph, images, _saved):
         return True
     rows = [node for node in convolutions if _is_read_as_rows(node)]
     return _lay_out(graph, {node: _weight(node) for node in rows}, _saved_of_rows)
@@ -93,15 +94,20 @@ def _gains(node: Node, context: Context) -> bool:
     return host_kernels.is_worth_leaving_for(node, context.target)
 
 
-def _is_plain(graph: Graph) -> bool:
-    """Whether all is on this process's CPU, and no image has channels last or is random."""
-    for node in graph.nodes:
-        if node.op == "call_function" and _is_random_image(node):
-            return False
-        for x in fx.tensors(node.meta.get("val")):
-            if x.device.type != "cpu" or not fx.is_strided(x) or has_channels_last(x):
-                return False
-    return True
+def _is_on_cpu(graph: Graph) -> bool:
+    """Whether all is strided, and of this process's CPU."""
+    return all(x.device.type == "cpu" and fx.is_strided(x) for x in _tensors(graph))
+
+
+def _is_row_major(graph: Graph) -> bool:
+    """Whether no image has channels last already, or is random."""
+    if any(_is_random_image(node) for node in fx.calls(graph)):
+        return False
+    return not any(map(has_channels_last, _tensors(graph)))
+
+
+def _tensors(graph: Graph) -> Iterator[Tensor]:
+    return (x for node in graph.nodes for x in fx.tensors(node.meta.get("val")))
 
 
 def _saved(node: Node) -> float:
