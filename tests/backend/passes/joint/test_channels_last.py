@@ -151,7 +151,7 @@ class Patches(nn.Module):
 @pytest.mark.parametrize("flat", [True, False])
 def test_patches_are_rows(flat: bool) -> None:
     before = changed()
-    model, x = Patches(flat), torch.randn(8, 3, 128, 128, requires_grad=True)
+    model, x = Patches(flat), PICTURES.clone().requires_grad_()
     assert_like_eager(lambda x: model(x)[0], x)
     assert_like_eager(model, x)
     assert changed() == before + 2
@@ -177,8 +177,7 @@ def test_the_weight_of_patches_is_turned() -> None:
         images = other.permute(0, 3, 1, 2).exp()
         return (rows + torch.rand(8, 32, 32, 48) + images.permute(0, 2, 3, 1)).sum()
 
-    inputs = torch.randn(8, 3, 128, 128), torch.randn(48, 3, 4, 4), torch.randn(8, 32, 32, 48)
-    module = traced(function, *inputs)
+    module = traced(function, PICTURES, PATCHES, torch.randn(8, 32, 32, 48))
     assert lay_images_out(module.graph, CONTEXT)
     (copy,) = module.graph.find_nodes(op="call_function", target=aten.clone.default)
     assert copy.args[0] is placeholders(module.graph)[1]
